@@ -34,12 +34,13 @@ def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch)
         taken.setdefault(name, []).append((case, steps))
         if name == "truing":
             taken["now"] = next(turns)
-        return {"step": taken["now"][name == "trl"]}
+        return {"step": taken["now"][name == "trl"], "threads": 2}
 
     monkeypatch.setattr(compare_module, "run_side", side)
     comparison = compare(SMALL, pairs=3, steps=2)
     assert comparison["ratio_step"] == 2.5  # medians 2 and 5
-    assert comparison["truing"] == {"step": 2.0}
+    assert comparison["truing"] == {"step": 2.0, "threads": 2}
+    assert "ratio_threads" not in comparison
     assert taken["trl"] == [(SMALL, 2)] * 3
 
 
@@ -150,6 +151,36 @@ def test_the_cost_of_the_doctor_is_a_share_of_steps():
     result = cost_of([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
     assert (result.steps, result.looked_at, result.step_seconds) == (3, 2, 3.0)
     assert (result.first, result.later, result.whole) == (0.5, pytest.approx(0.1), pytest.approx(1.5 / 7))
+
+
+def timed(seconds, **facts):
+    record = SimpleNamespace(seconds={"prefill": 0.1 * seconds, "decode": 0.2 * seconds}, facts=facts)
+    return truing_side.TimedStep(seconds, record)
+
+
+def test_audited_steps_and_the_first_are_not_in_the_time_of_a_step(monkeypatch):
+    steps = [timed(90.0), timed(9.0), timed(40.0, plain={}), timed(5.0), timed(6.0), timed(8.0, sync={})]
+    monkeypatch.setattr(truing_side, "run_case", lambda case, count: steps[:count])
+    measured = truing_side.measure(SMALL, 6)
+    assert measured == pytest.approx({"step": 6.0, "generate": 1.8, "train": 4.2})
+    steps[1] = timed(9.0, audit={})
+    with pytest.raises(BenchError, match="measure more steps"):
+        truing_side.measure(SMALL, 3)
+
+
+def test_a_finding_ends_the_measurement(monkeypatch):
+    def train(recipe, env, out, on_event):
+        on_event("finding", {"verdict": "CANNOT TELL", "text": "a look"})
+        on_event("finding", {"verdict": "SUSPECT", "text": "SUSPECT RAT002 first-ratio-not-one"})
+
+    monkeypatch.setattr(truing_side, "train", train)
+    with pytest.raises(BenchError, match="RAT002"):
+        truing_side.run_case(replace(SMALL, model="tiny"), 2)
+
+
+def test_trls_time_is_the_median_of_the_steps_after_the_first():
+    times = [(0.0, 0.0), (50.0, 9.0), (60.0, 12.0), (90.0, 16.0), (110.0, 21.0)]
+    assert trl_side.times_of(times) == {"step": 20.0, "generate": 4.0, "train": 16.0}
 
 
 def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatch, tmp_path):

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import torch
-
 from truing.bench.cases import Case
 from truing.bench.side_process import SIDES
 from truing.errors import TruingError
@@ -19,7 +17,7 @@ PEERS = ("torch", "transformers", "peft", "trl")
 
 
 class BenchError(TruingError):
-    """A side of a comparison failed."""
+    """A side of a comparison failed, or its figures are not those of ordinary steps."""
 
 
 def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
@@ -29,11 +27,10 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
         side: {name: statistics.median(turn[side][name] for turn in turns) for name in turns[0][side]}
         for side in SIDES
     }
-    ratios = {
-        f"ratio_{name}": round(medians["trl"][name] / value, 2) for name, value in medians["truing"].items()
-    }
+    compared = medians["truing"].keys() - {"threads"}
+    ratios = {f"ratio_{name}": round(medians["trl"][name] / medians["truing"][name], 2) for name in compared}
     values = {side: {name: round(v, 2) for name, v in numbers.items()} for side, numbers in medians.items()}
-    settings: dict[str, Any] = {"pairs": pairs, "steps": steps, "threads": torch.get_num_threads()}
+    settings: dict[str, Any] = {"pairs": pairs, "steps": steps}
     settings["versions"] = {name: version(name) for name in PEERS}
     return {"case": case.name, **ratios, **settings, **values}
 

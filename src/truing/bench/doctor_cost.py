@@ -28,13 +28,12 @@ def cost_of(steps: Sequence[TimedStep]) -> DoctorCost:
     """Return the cost from the phases of recorded steps; the time of the rules counts with the next step."""
     doctor_seconds = [step.record.seconds.get("doctor", 0.0) for step in steps]
     step_seconds = [sum(step.record.seconds.values()) for step in steps]
-    audited = [any(key in step.record.facts for key in ("audit", "plain", "sync")) for step in steps]
     later = sorted(step_seconds[1:])
     return DoctorCost(
         len(steps),
         doctor_seconds[0] / step_seconds[0],
         sum(doctor_seconds[1:]) / sum(step_seconds[1:]),
         sum(doctor_seconds) / sum(step_seconds),
-        sum(audited),
+        sum(step.is_audited for step in steps),
         later[len(later) // 2],
     )

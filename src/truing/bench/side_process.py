@@ -41,11 +41,11 @@ class PeakGpuMemory(Thread):
 
 
 def measure_side(side: str, case: Case, steps: int) -> dict[str, float]:
-    """Return the seconds of a side in this process, and its peak memory, GB (on CUDA, of the GPU)."""
+    """Return the seconds of a side in this process, its threads, and peak memory, GB (on CUDA, the GPU's)."""
     gpu_peak = PeakGpuMemory() if case.gpu else None
     result = import_module(SIDES[side]).measure(case, steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if gpu_peak is None else gpu_peak.stop()
-    return {**result, "peak_memory": peak / 1e9}
+    return {**result, "peak_memory": peak / 1e9, "threads": torch.get_num_threads()}
 
 
 def main(side: str, case: str, steps: str) -> None:

@@ -5,6 +5,9 @@ All answers of a step are generated at once, whatever the micro-batches.
 
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from datasets import Dataset
@@ -79,7 +82,7 @@ class MultiTurnRollout:
 
 
 def measure(case: Case, steps: int) -> dict[str, float]:
-    """Return the seconds of the last of ``steps`` steps, and of its parts."""
+    """Return the median seconds of the steps after the first, and of their parts."""
     clock = StepTimes()
     with tempfile.TemporaryDirectory() as folder:
         trainer = TimedTrainer(
@@ -95,9 +98,15 @@ def measure(case: Case, steps: int) -> dict[str, float]:
         )
         clock.trainer = trainer
         trainer.train()
-    (before, generated_before), (after, generated_after) = clock.times[-2:]
-    generate = generated_after - generated_before
-    return {"step": after - before, "generate": generate, "train": after - before - generate}
+    return times_of(clock.times)
+
+
+def times_of(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Return medians over the steps after the first, of the times of ``StepTimes``, seconds."""
+    later = list(pairwise(times[1:]))
+    seconds = median(after - before for (before, _), (after, _) in later)
+    generate = median(after - before for (_, before), (_, after) in later)
+    return {"step": seconds, "generate": generate, "train": seconds - generate}
 
 
 def grpo_config(case: Case, steps: int, folder: str) -> GRPOConfig:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from truing.api import train
 from truing.bench.cases import REPLY, Case, even_share
+from truing.bench.compare import BenchError
 from truing.bench.random_models import model_folder
+from truing.doctor.verdict import Verdict
 from truing.engines import open_engine
 from truing.engines.base import Completion, Request, RunningBatch
 from truing.engines.local.engine import LocalEngine
@@ -24,6 +27,9 @@ from truing.types.rollout import Rollout, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
+
+FOUND = {str(verdict) for verdict in (Verdict.PROVEN, Verdict.EVIDENCE, Verdict.SUSPECT)}
+"""Verdicts that end a measurement."""
 
 GPU_TOKENS = 16_384
 """Tokens of a micro-batch on a GPU: a prompt of 4,000 tokens with 16 answers of 512 stays in one tree."""
@@ -132,6 +138,11 @@ class TimedStep:
     seconds: float
     record: StepRecord
 
+    @property
+    def is_audited(self) -> bool:
+        """Whether the doctor audited the step beyond its record."""
+        return any(name in self.record.facts for name in ("audit", "plain", "sync", "row_gradients"))
+
     def __str__(self) -> str:
         phases = sorted(self.record.seconds.items(), key=lambda phase: -phase[1])
         longest = ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases[:5])
@@ -139,18 +150,25 @@ class TimedStep:
 
 
 def measure(case: Case, steps: int) -> dict[str, float]:
-    """Return the seconds of the last of ``steps`` steps, and of its parts."""
-    step = run_case(case, steps)[-1]
-    generate = step.record.seconds["prefill"] + step.record.seconds["decode"]
-    return {"step": step.seconds, "generate": generate, "train": step.seconds - generate}
+    """Return the median seconds of the steps without an audit, and of their parts; the first is left out."""
+    plain = [step for step in run_case(case, steps)[1:] if not step.is_audited]
+    if not plain:
+        raise BenchError("every step has an audit", got=f"{steps} steps", remedy="measure more steps")
+    seconds = median(step.seconds for step in plain)
+    generate = median(step.record.seconds["prefill"] + step.record.seconds["decode"] for step in plain)
+    return {"step": seconds, "generate": generate, "train": seconds - generate}
 
 
 def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[TimedStep]:
     """Return the steps of a run in a temporary folder; their seconds exclude the calls of ``between``.
 
     Each step is printed to stderr as it ends, since one may take minutes.
+
+    Raises:
+        BenchError: The doctor found something; it audits more then, and the run may be wrong.
     """
     steps_done: list[TimedStep] = []
+    findings: list[str] = []
     start = time.perf_counter()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
@@ -160,6 +178,8 @@ def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None)
             print(f"step {len(steps_done)} of {steps}: {steps_done[-1]}", file=sys.stderr, flush=True)
             between()
             start = time.perf_counter()
+        elif kind == "finding" and facts.get("verdict") in FOUND:
+            findings.append(facts["text"])
 
     env = MultiTurnSums(case, steps) if case.replies else Sums(case, steps)
     original = open_engine.LocalEngine
@@ -169,6 +189,8 @@ def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None)
             train(case_recipe(case, steps), env=env, out=Path(folder) / "run", on_event=watch)
     finally:
         open_engine.LocalEngine = original
+    if findings:
+        raise BenchError("the doctor found a fault in the timed run", got=findings[0], expected="no finding")
     return steps_done
 
 

@@ -30,7 +30,7 @@ class ForwardDifference(NamedTuple):
     median: Mapping[str, float]  # over tokens
     rounding: Mapping[str, float]  # largest change by random rounding, of policy and reference
     null: float | None  # in float32: the trainer from itself, or the plain forward
-    shape_null: float | None  # in float32: a plain forward from itself in another shape
+    rounding_null: float | None  # in float32: a plain forward from itself under random rounding
     engine: tuple[float, float]  # tolerance of the sampler's engine for a token, and for the median
     device: str
     noisy: bool  # whether the trainer's forward is random: then rounding includes its noise
@@ -75,7 +75,7 @@ class ForwardDifference(NamedTuple):
 
     def _typical(self, stream: str) -> float | None:
         """Return the tolerance of the median in float32; None without a measurement."""
-        typical = float32.typical(self.shape_null, self.tokens)
+        typical = float32.typical(self.rounding_null, self.tokens)
         return max(typical, self.engine[1]) if typical is not None and stream == "sampler" else typical
 
     def expected_text(self, stream: str) -> str:
@@ -93,7 +93,7 @@ class ForwardDifference(NamedTuple):
         """Return the tolerance in float32."""
         if stream == "itself":
             return MIN_DIFFERENCE
-        tolerance = float32.tolerance(self.shape_null, self.null, MIN_DIFFERENCE)
+        tolerance = float32.tolerance(self.rounding_null, self.null, MIN_DIFFERENCE, self.tokens)
         bound = UNKNOWN_NULL if tolerance is None else tolerance
         return max(bound, self.engine[0]) if stream == "sampler" else bound
 

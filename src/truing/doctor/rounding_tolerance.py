@@ -1,25 +1,32 @@
 """The tolerance between two correct forwards of the same tokens."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from truing.doctor.evidence import Step
 
-ROUNDING_MULTIPLES, MIN_TOLERANCE = 40, 5e-5
-"""Multiples of the measured difference, for few tokens; and nats of float32 rounding for any number: a flash
-attention whose exponential has 20 bits is off by 1e-5, and a softmax in another order by 5e-7."""
+MIN_TOLERANCE = 5e-5
+"""Nats that random rounding does not show: a flash attention whose exponential has 20 bits is off by 1e-5,
+and a softmax in another order by 5e-7."""
 
+DEVIATIONS = 5
+"""Multiples of the largest of n normal errors. In SmolLM2-135M the largest error of 768 tokens of sampler or
+trainer is 0.5 to 0.8 of that (`bench/rounding.py`)."""
 
-OFTEN, LITTLE = 20, 5e-6
-"""The same for the median: random errors, or a few wrong rows, do not move it. For correct forwards it is
-a last digit of a log-probability, 5e-7, even if flash attention is off by 1e-5 in some rows."""
+ITSELF_MULTIPLES = 40
+"""Multiples of the trainer's largest difference from itself, which may be that of few tokens."""
+
+OFTEN, LITTLE = 2, 5e-6
+"""The same for the median: random errors, or a few wrong rows, do not move it. For correct forwards it is 0.2
+of the rounding, and a last digit of a log-probability, 5e-7, even if flash attention is off in some rows."""
 
 FEW = 8
 """The fewest tokens for a median."""
 
 
 def measured_rounding(facts: Mapping[str, Any]) -> float | None:
-    """Return the difference of a plain forward from itself in another shape, nats; None if not measured.
+    """Return the difference of a plain forward from itself under random rounding, nats; None if not measured.
 
     It contains no other row and no function of the trainer, so that it excludes their faults.
     """
@@ -58,6 +65,10 @@ def is_exact(facts: Mapping[str, Any]) -> bool:
     return dense and receipt.get("rows", {}).get("tolerance") == EXACT
 
 
+COARSE_MULTIPLES = 40
+"""Multiples of random rounding in another precision than float32, where it also decides between experts."""
+
+
 def coarse_tolerance(step: Step) -> float | None:
     """Return the nats that rounding explains in another precision beside a dense engine; None if unknown.
 
@@ -68,24 +79,27 @@ def coarse_tolerance(step: Step) -> float | None:
     if "experts" in receipt.get("layers", {}) or turns.get("truncated", True) or rounding is None:
         return None
     engine = max(receipt["rows"]["largest"], turns["largest"])
-    return max(ROUNDING_MULTIPLES * rounding, ENGINE_MULTIPLES * engine)
+    return max(COARSE_MULTIPLES * rounding, ENGINE_MULTIPLES * engine)
 
 
-def tolerance(rounding: float | None, itself: float | None, floor: float) -> float | None:
-    """Return the tolerance, nats; None without a measurement.
+def tolerance(rounding: float | None, itself: float | None, floor: float, tokens: int) -> float | None:
+    """Return the tolerance of the largest of n tokens' differences, nats; None without a measurement.
 
     Args:
-        rounding: of a plain forward, nats.
+        rounding: of a plain forward, nats: a standard deviation of a token's error.
         itself: the trainer's difference from itself, nats. A fault may be part of it.
         floor: smallest tolerance for a known ``itself`` alone, nats.
+        tokens: n.
     """
     if rounding is not None:
-        return max(MIN_TOLERANCE, ROUNDING_MULTIPLES * rounding)
-    return None if itself is None else max(floor, ROUNDING_MULTIPLES * itself)
+        largest = math.sqrt(2 * math.log(max(tokens, 2)))  # of n standard normal numbers
+        return max(MIN_TOLERANCE, DEVIATIONS * largest * rounding)
+    return None if itself is None else max(floor, ITSELF_MULTIPLES * itself)
 
 
-EFFECT_MULTIPLES = 20
-"""Multiples of the largest effect of random rounding, for the effect of a weight without a gradient."""
+EFFECT_MULTIPLES, EFFECT_DEVIATIONS = 20, 40
+"""Multiples of the largest effect of random rounding, for the effect of a weight without a gradient; and of a
+token's rounding in float32."""
 
 
 def least_effect(step: Step, missing: Mapping[str, Any], floor: float) -> float:
@@ -96,7 +110,8 @@ def least_effect(step: Step, missing: Mapping[str, Any], floor: float) -> float:
     """
     if "rounding" in missing:
         return max(floor, EFFECT_MULTIPLES * missing["rounding"])
-    return tolerance(stage_rounding(step), None, floor) or floor
+    rounding = stage_rounding(step)
+    return floor if rounding is None else max(MIN_TOLERANCE, EFFECT_DEVIATIONS * rounding)
 
 
 def typical(rounding: float | None, tokens: int) -> float | None:

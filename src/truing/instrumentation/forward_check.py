@@ -66,34 +66,30 @@ def plain_facts(
     return {**about, **largest, **means, "median": median, "where": where}
 
 
-EXTRA_TOKENS, COMPARED_TOKENS = 32, 32
-"""Ids appended to a row, to give its forward another shape; and tokens of a row that are compared."""
+COMPARED_TOKENS = 32
+"""Tokens of a row whose rounding is measured."""
 
 
 @torch.no_grad()
 def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
-    """Return how far a plain forward is from itself in another shape; empty if rows fill the context.
+    """Return how far random rounding moves a plain forward; empty on another device than a CPU.
 
-    In another precision than float32 two shapes often give the same bits: there one is rounded at random.
-    ``rounding`` is the largest, over tokens, root mean square of the difference over the vocabulary, in nats
-    at the row's temperature. One token's own difference would be 0 where that token is certain.
+    Another shape of the same forward measures less, and often gives the same bits. ``rounding`` is the
+    largest, over tokens, root mean square of the difference over the vocabulary, in nats at the row's
+    temperature. One token's own difference would be 0 where that token is certain.
     """
     causal = causal_model(learner.model)
     if computing_device(causal).type != "cpu":
         return {}  # there the trainer may compute in bfloat16, a plain forward not
-    coarse = is_coarse(computed_precision(causal))
-    most = causal.config.get_text_config().max_position_embeddings
     roundings = list[float]()
-    for row in rows:
+    for index, row in enumerate(rows):
         logits = row_logits(learner.model, row)
-        positions, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
-        extra = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
-        if coarse or len(extra):
-            with random_rounding(learner.model, len(roundings)) if coarse else nullcontext():
-                other_KV = logits(ids if coarse else torch.cat([ids, extra]), positions)
-            difference_KV = other_KV.double() - logits(ids, positions).double()
-            rms_K = difference_KV.std(dim=1, correction=0)  # a shift of all ids alike changes no probability
-            roundings.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
+        positions = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1
+        with random_rounding(learner.model, index):
+            rounded_KV = logits(row.token_ids, positions).double()
+        difference_KV = rounded_KV - logits(row.token_ids, positions).double()
+        rms_K = difference_KV.std(dim=1, correction=0)  # a shift of all ids alike changes no probability
+        roundings.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
     return {"rounding": max(roundings)} if roundings else {}
 
 

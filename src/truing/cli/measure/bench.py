@@ -31,7 +31,9 @@ def bench() -> None:
 def trl(
     case: Annotated[str, typer.Option(help=CASE_HELP + COST_HELP)] = "short",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of runs, one of each side.")] = 3,
-    steps: Annotated[int, typer.Option(min=2, help="Steps of each run; the last one counts.")] = 3,
+    steps: Annotated[
+        int, typer.Option(min=2, help="Steps of each run; those after the first, without an audit, count.")
+    ] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Time a GRPO step against TRL's GRPOTrainer at its fastest: same model, prompts, group, lengths."""
@@ -42,9 +44,11 @@ def trl(
     if as_json:
         typer.echo(json.dumps(result))
         return
+    threads = " and ".join(f"{result[side]['threads']:.0f}" for side in ("truing", "trl"))
     caption = (
-        f"medians of {pairs} pairs, each the last of its {steps} steps; {result['threads']} threads; peak"
-        " memory is that of the side's process; above 1 Truing is faster or smaller"
+        f"medians of {pairs} pairs, each the median of {steps - 1} steps after the first, without those with"
+        f" an audit (`truing bench doctor` has their cost); {threads} threads; peak memory is that of the"
+        " side's process; above 1 Truing is faster or smaller"
     )
     table = Table(
         "", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {benchmark.description}", caption=caption
@@ -148,7 +152,7 @@ def scale(
 @app.command()
 def doctor(
     case: Annotated[str, typer.Option(help=CASE_HELP + ".")] = "short",
-    steps: Annotated[int, typer.Option(min=3, help="Steps to run.")] = 20,
+    steps: Annotated[int, typer.Option(min=3, help="Steps to run.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Measure the doctor's share of the time of a run's steps."""

@@ -120,7 +120,7 @@ def _first(step: Step) -> Tensor:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than the trainer's difference from itself; proof needs a plain forward in the stage."""
-    most = tolerance(measured.rounding, measured.null, FLOOR)
+    most = tolerance(measured.rounding, measured.null, FLOOR, measured.worst.compared)
     if most is None:
         most = measured.coarse
     bound = math.inf if most is None else max(most, measured.engine[0])

@@ -109,7 +109,7 @@ def at_first(step: Step) -> Tensor:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than the normal difference between two forwards of the same weights."""
-    most = tolerance(measured.rounding, measured.null, FLOOR)
+    most = tolerance(measured.rounding, measured.null, FLOOR, measured.tokens)
     bound = math.inf if most is None else most
     most_off = measured.median > (typical(measured.rounding, measured.tokens) or math.inf)
     if measured.median > MEDIAN or measured.k3 > K3 or measured.largest > bound or most_off:

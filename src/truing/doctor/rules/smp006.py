@@ -47,7 +47,7 @@ def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
     plain = step.facts["plain"]
     apart = step.facts["null"]["logprob"]
-    bound = tolerance(rounding(step.facts), None, APART) or APART
+    bound = tolerance(rounding(step.facts), None, APART, plain["tokens"]) or APART
     return Measured(plain["trainer"], plain["alone"], apart, plain["device"] != "cpu", bound)
 
 

@@ -28,6 +28,7 @@ References: https://arxiv.org/abs/2503.14476, docs/control.md
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -68,7 +69,8 @@ def measure(step: Step) -> Measured:
     every = history(step)
     named = bool(groups) or SHARES[1] in step.numbers
     steps = STEPS if named else max(STEPS, len(every) // 5)
-    known = [s for s in [*map(_logged, every[-steps:-1]), _now(groups, equal) or _logged(step.numbers)] if s]
+    logged = (_now(groups, equal) or _logged(step.numbers), *map(_logged, reversed(every[:-1])))
+    known = list(islice(filter(None, logged), steps))  # of the last steps with a share
     means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
     rewards = [numbers.get("reward/mean", math.nan) for numbers in every]
     return Measured(len(known), *means, _cost(step, equal), ends(rewards), _solvable(rewards, steps))

@@ -89,7 +89,7 @@ def _zero(measured: Measured) -> Iterator[Claim]:
         Verdict.SUSPECT,
         f"the loss is exactly 0 from update {measured.updates[start]} on{before}: no token is trained, or the"
         " loss is NaN and is logged as 0",
-        got=f"0 in {with_count(len(losses) - start, 'update')}",
+        got=f"0 in {with_count(len(losses) - start, 'record')}",
         expected="a loss above 0: no model gives every token a probability of 1",
         specificity=2,
     )

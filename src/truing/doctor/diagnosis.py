@@ -1,7 +1,7 @@
 """Rules over steps: every verdict, and its report."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
@@ -18,6 +18,7 @@ from truing.doctor.verdict import (
     Verdict,
 )
 from truing.errors import RecipeError
+from truing.utils.format import with_count
 
 
 def select_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
@@ -48,13 +49,13 @@ def examine(
     for rule in rules:
         if not rule.applies(step):
             continue
-        if lacking := step.missing(rule.needs):
-            missing[rule.code] = lacking
-            continue
-        missing[rule.code] = []
-        if rule.judges_trend and not final:
+        missing[rule.code] = step.missing(rule.needs)
+        if missing[rule.code] or (rule.judges_trend and not final):
             continue
         for claim in rule.judge(rule.measure(step)):
+            if claim.verdict is Verdict.NOT_CHECKED:
+                missing[rule.code].append(claim.what)
+                continue
             sample = "" if claim.row is None else step.rows[claim.row].sample_id
             marks = _marks(step, claim)
             findings.append(Finding(rule.code, rule.name, step.stage, step.step, claim, sample, marks))
@@ -73,6 +74,24 @@ def _marks(step: Step, claim: Claim) -> Marks:
     return marks
 
 
+@dataclass(frozen=True)
+class NotFinite:
+    """Inputs of a rule that were NaN or infinite."""
+
+    names: tuple[str, ...]  # as text, at the first such update
+    first: str  # stage and update, from 1
+    updates: int = 0
+
+    def and_one_more(self) -> "NotFinite":
+        """Return the same, for one more update."""
+        return replace(self, updates=self.updates + 1)
+
+    def texts(self) -> tuple[str, ...]:
+        """Return each input with what was wrong with it."""
+        where = f"not finite in {with_count(self.updates, 'update')}, the first of them {self.first}"
+        return tuple(f"{name} ({where})" for name in self.names)
+
+
 @dataclass
 class Diagnosis:
     """Results over the steps so far."""
@@ -87,6 +106,10 @@ class Diagnosis:
     )  # rules that raised an error, and the error
     last_checked: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """The last checked update of each rule and stage."""
+    not_finite: dict[str, NotFinite] = field(default_factory=dict[str, NotFinite])
+    """Rules with an input that was NaN or infinite."""
+    unjudged: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])
+    """The last update with all inputs of a rule that judges a trend, until it is judged."""
 
     def add(self, step: Step, final: bool = True) -> list[Finding]:
         """Check a step; return its findings that are not suppressed, most specific cause first.
@@ -100,22 +123,33 @@ class Diagnosis:
             if rule.code in self.rule_errors:
                 continue
             try:
-                findings, missing = examine(step, [rule], final)
+                every += self._judge(rule, step, final)
             except Exception as error:  # noqa: BLE001 - a rule's error must not end a run; the report names it
                 self.rule_errors[rule.code] = (
                     f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
                 )
-                continue
-            every += findings
-            for code, lacking in missing.items():
-                if lacking:
-                    self.missing_inputs[code] = lacking
-                else:
-                    self.steps_checked[code] = self.steps_checked.get(code, 0) + 1
-                    self.last_checked[code, step.stage] = step.step
         for finding in every:
             self.findings.setdefault(finding.code, []).append(finding)
         return ranked([finding for finding in every if finding.code not in self.suppressed])
+
+    def _judge(self, rule: Rule, step: Step, final: bool) -> list[Finding]:
+        """Return the findings of a rule; a trend is judged at the last update of a stage with all inputs."""
+        code, place = rule.code, (rule.code, step.stage)
+        findings, missing = examine(step, [rule], final)
+        if missing and (names := step.not_finite(rule.needs)):
+            first = NotFinite(tuple(names), f"{step.stage} {step.step + 1}")
+            self.not_finite[code] = self.not_finite.get(code, first).and_one_more()
+        if missing and not step.missing(rule.needs):
+            self.steps_checked[code] = self.steps_checked.get(code, 0) + (missing[code] == [])
+            self.last_checked[place], self.unjudged[place] = step.step, step
+        last = self.unjudged.pop(place, step) if final or not rule.judges_trend else step
+        if last is not step:
+            findings, missing = examine(last, [rule])
+        if lacking := missing.get(code):
+            self.missing_inputs[code] = lacking
+        elif missing and rule.judges_trend:
+            self.missing_inputs.pop(code, None)
+        return findings
 
     def add_recorded(self, finding: Finding) -> None:
         """Add a finding between updates, which only its event records: no update can be judged again."""
@@ -144,22 +178,29 @@ class Diagnosis:
                 continue
             if code not in self.steps_checked and code not in self.missing_inputs:
                 continue
-            checked_steps = self.steps_checked.get(code, 0)
+            checked_steps, unknown = self.steps_checked.get(code, 0), self._unknown(rule)
             results.append(
                 RuleResult(
                     code,
                     min((finding.claim.verdict for finding in findings), key=VERDICT_ORDER.index)
                     if findings
-                    else Verdict.CLEAN
-                    if checked_steps
-                    else Verdict.NOT_CHECKED,
+                    else Verdict.NOT_CHECKED
+                    if unknown
+                    else Verdict.CLEAN,
                     checked_steps,
                     findings,
-                    () if checked_steps else tuple(self.missing_inputs[code]),
+                    () if findings else unknown,
                     self.suppressed.get(code, ""),
                 )
             )
         return results
+
+    def _unknown(self, rule: Rule) -> tuple[str, ...]:
+        """Return the inputs without which a rule cannot be clean."""
+        if rule.code in self.not_finite:
+            return self.not_finite[rule.code].texts()
+        judged = self.steps_checked.get(rule.code, 0) and not rule.judges_trend
+        return () if judged else tuple(self.missing_inputs.get(rule.code, ()))
 
 
 RULE_ERROR = "a working rule: it raised {}, which is a fault of Truing; please report it"

@@ -5,6 +5,7 @@ in it is validated: that is the task of rules. A missing value is absent, and a 
 CHECKED.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -77,6 +78,7 @@ class Setup:
     tools: tuple[str, ...] | None = None  # tool names of the environment
     max_turns: int | None = None  # of an attempt
     reward_weights: Mapping[str, float] | None = None  # by the name of the part
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])  # a log's own names of numbers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -189,19 +191,34 @@ class Step:
         return [[each[1:] for each in sorted(rows, key=lambda each: each[:2])] for rows in rollouts.values()]
 
     def has(self, need: str) -> bool:
-        """Return whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…`, `row.…`, `a | b`."""
+        """Return whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…`, `row.…`, `a | b`.
+
+        A number that is not finite is not there: no rule can be clean on it.
+        """
         if " | " in need:
             return any(self.has(either) for either in need.split(" | "))
         kind, _, name = need.rpartition(".")
-        if kind == "setup":
-            return getattr(self.setup, name) is not None
-        if kind == "row":
-            return any(_known(getattr(row, name)) for row in self.rows)
-        return name in {"facts": self.facts, "numbers": self.numbers, "": self.tokens}[kind]
+        match kind:
+            case "setup":
+                return getattr(self.setup, name) is not None
+            case "row":
+                return any(_known(getattr(row, name)) for row in self.rows)
+            case "numbers":
+                return math.isfinite(self.numbers.get(name, math.nan))
+            case _:
+                return name in {"facts": self.facts, "": self.tokens}[kind]
 
     def missing(self, needs: Sequence[str]) -> list[str]:
         """Return the missing inputs, as text."""
         return [INPUTS[need] for need in needs if not self.has(need)]
+
+    def not_finite(self, needs: Sequence[str]) -> list[str]:
+        """Return those of the missing inputs that have a number, which is NaN or infinite, as text."""
+        return [INPUTS[need] for need in needs if not self.has(need) and self._has_number(need)]
+
+    def _has_number(self, need: str) -> bool:
+        """Return whether a need, or one of its alternatives, is a number of this step."""
+        return any(either.removeprefix("numbers.") in self.numbers for either in need.split(" | "))
 
 
 def _known(value: Any) -> bool:

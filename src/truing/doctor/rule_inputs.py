@@ -99,6 +99,9 @@ INPUTS: Mapping[str, str] = {
     " numbers.reward/any_std": "groups, or the share of those of equal reward",
     "numbers.entropy/sampled |"
     " numbers.entropy/mean": "the mean entropy of sampled tokens, or of their distribution",
+    "numbers.kl_all/k3 | numbers.kl_trained/k3 | numbers.kl/weighted_k3 | numbers.kl_all/k1 |"
+    " numbers.kl_trained/k1 | numbers.kl/any": "the KL to the reference",
+    "numbers.loss/supervised | numbers.loss/total": "the loss",
     "value | numbers.value/centred_explained_variance": "values per token, or their explained variance",
     "returns | numbers.value/centred_explained_variance": "returns per token, or their explained variance",
 }

@@ -96,7 +96,7 @@ def test_what_several_processes_print_alike_is_one_record(tmp_path):
 def test_a_number_that_is_none_is_nan_and_reported(tmp_path):
     logs = healthy(0, grad_norm=lambda t, r: float("nan") if t > 0.9 else 1.0)
     results = diagnose_log(console(tmp_path / "out.log", logs)).diagnosis.results()
-    assert {each.code for each in results if each.findings} == {"OPT005"}
+    assert {each.code for each in results if each.findings} == {"OPT015"}
 
 
 def test_a_console_of_verl_is_read_behind_rays_prefix(tmp_path):

@@ -169,9 +169,9 @@ def test_rows_of_evaluations_and_columns_that_come_late_change_nothing(tmp_path)
     assert set(findings_of(json_lines(tmp_path / "a.jsonl", mixed))) == {"RWD010"}
 
 
-def test_nan_rewards_are_left_out(tmp_path):
+def test_nan_rewards_are_found_and_are_no_fall(tmp_path):
     logs = healthy(0, reward=lambda t, r: math.nan if r.random() < 0.3 else 0.5)
-    assert findings_of(trainer_state(tmp_path, logs)) == {}
+    assert set(findings_of(trainer_state(tmp_path, logs))) == {"OPT015"}
 
 
 def test_a_trainer_state_of_supervised_fine_tuning_is_read_and_clean(tmp_path):

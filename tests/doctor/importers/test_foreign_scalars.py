@@ -50,9 +50,14 @@ def test_what_bfloat16_leaves_of_a_k3_is_not_proven(tmp_path):
     assert verdicts(run) == {}
 
 
-def test_groups_alike_at_the_end_of_a_run_that_learned_cannot_be_determined(tmp_path):
+def test_groups_alike_at_the_end_of_a_run_that_learned_are_not_checked(tmp_path):
     run = trainer_state(tmp_path, healthy(0, frac_reward_zero_std=lambda t, r: min(1.0, 0.3 + t)))
-    assert verdicts(run) == {"ADV004": Verdict.CANNOT_TELL}
+    assert verdicts(run) == {}
+    (result,) = diagnose_log(run, ["ADV004"]).diagnosis.results()
+    assert (result.verdict, result.missing) == (
+        Verdict.NOT_CHECKED,
+        ("the share of groups that are all right",),
+    )
 
 
 def test_an_entropy_that_was_spent_on_reward_cannot_be_determined(tmp_path):
@@ -75,7 +80,7 @@ def test_a_gradient_of_zero_is_suspect_where_groups_differ(tmp_path):
 
 def test_a_gradient_that_is_no_number_is_reported(tmp_path):
     nan = healthy(0, grad_norm=lambda t, r: float("nan") if t > 0.9 else 1.0)
-    assert verdicts(trainer_state(tmp_path, nan)) == {"OPT005": Verdict.SUSPECT}
+    assert verdicts(trainer_state(tmp_path, nan)) == {"OPT015": Verdict.SUSPECT}
 
 
 def test_a_critic_that_explains_nothing_fits_two_causes(tmp_path):

@@ -1,6 +1,7 @@
 """Tables of scalars, OpenRLHF's console, and what is wrong with files."""
 
 import json
+import math
 
 import pytest
 from foreign import HEALTHY, healthy, json_lines, trainer_state
@@ -21,13 +22,21 @@ def csv(path, *lines):
     return path
 
 
-def test_a_blank_cell_and_a_nan_are_absent(tmp_path):
-    path = csv(tmp_path / "a.csv", "step,reward/mean,lr,note", "1,0.5,,x", "2,nan,1e-3,", "3,inf,1e-3,y")
-    assert numbers(path) == {
-        1: {"reward/mean": 0.5},
-        2: {"lr": 1e-3},
-        3: {"reward/mean": float("inf"), "lr": 1e-3},
-    }
+def test_a_blank_cell_is_absent_and_a_nan_is_a_value(tmp_path):
+    path = csv(tmp_path / "a.csv", "step,reward/mean,lr,note", "1,0.5,,x", "2,nan,1e-3,", "3,1e999,1e-3,y")
+    read = numbers(path)
+    assert (read[1], read[3]) == ({"reward/mean": 0.5}, {"reward/mean": math.inf, "lr": 1e-3})
+    assert math.isnan(read[2]["reward/mean"])
+
+
+def test_nan_that_comes_and_goes_is_filled_in_and_said(tmp_path):
+    rows = [f"{i},{'nan' if i % 2 else 0.5},{0.1 if i % 2 else 'NaN'}" for i in range(20)]
+    path = csv(tmp_path / "a.csv", "step,reward,kl", *rows)
+    assert numbers(path)[3] == {"kl/any": 0.1}
+    notes = diagnose_log(path).imported.notes
+    assert notes[0].startswith("reward: 10 cells with NaN between numbers, read as not logged (the first: ")
+    assert notes[0].endswith("a.csv, line 3)")
+    assert len(notes) == 2
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,7 @@ WRONG = {
     "b.jsonl": ("", "the log is empty"),
     "c.jsonl": ('{"lr": 0.1}\n', "has no step"),
     "d.jsonl": ('{"step": 1.5, "lr": 0.1}\n', "an invalid step"),
-    "e.jsonl": ('{"step": 1, "lr": 0.1}\n{"lr": 0.1}\n', "line 2, has lr and no step"),
+    "e.jsonl": ('{"step": null, "lr": 0.1}\n{"lr": 0.1}\n', "no record has a step"),
     "f.jsonl": ('{"step": 1, "speed": 0.1}\n', r"no metric of f\.jsonl is known"),
     "g.jsonl": ("[1]\n", "not a JSON object"),
     "a.csv": ("step,lr\n1,0.1,7\n", "line 2, has another number of cells"),

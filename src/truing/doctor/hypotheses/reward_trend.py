@@ -9,8 +9,9 @@ import scipy
 
 from truing.analysis.estimate import Interval
 from truing.analysis.intervals import CONFIDENCE, REWARD_TOLERANCE
-from truing.doctor.hypotheses.levels import falls
-from truing.doctor.rules.rwd010 import Measured, fallen, judge
+from truing.doctor.diagnosis import Diagnosis, is_finding
+from truing.doctor.hypotheses.levels import MIN_WINDOW, falls
+from truing.doctor.rules.rwd010 import MOST, Measured, fallen, judge
 from truing.utils.format import with_count
 
 RECENT_UPDATES = 10
@@ -35,12 +36,13 @@ class RewardTrend:
     high: float
     fell: str  # start, end and update of the fall; "" without one
     broke: int = 0  # updates before the fall; 0 without one
+    fault: str = ""  # why the rewards are no sign of learning: the finding, as text
 
     @property
     def learns(self) -> bool:
-        """Return whether the reward rose over enough updates, and has not fallen."""
+        """Return whether the reward rose over enough updates, has not fallen, and nothing is broken."""
         rose = self.last > self.first and self.chance < P_VALUE
-        return rose and self.updates >= MIN_UPDATES and not self.fell
+        return rose and self.updates >= MIN_UPDATES and not (self.fell or self.fault)
 
     @property
     def gain(self) -> Interval:
@@ -53,35 +55,61 @@ class RewardTrend:
         ends += f" {with_count(self.updates, 'update')}"
         if self.fell:
             return f"the reward fell: {self.fell}"
+        if self.fault:
+            return f"look at this first: {self.fault}; the reward: {ends}"
         if self.learns:
             return f"the run learns: {ends}, {self.gain.signed}"
         chance = f" (p = {self.chance:.2g})"
         return f"the reward does not clearly go up: {ends}{chance}"
 
 
-def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> RewardTrend:
+BREAKS = ("OPT005", "OPT015")
+"""Rules whose findings say that no update trains, whatever the reward does."""
+
+
+def fault_of(diagnosis: Diagnosis) -> str:
+    """Return the finding of one of these rules, as text; "" without one."""
+    found = {each.code: each.findings for each in diagnosis.results() if is_finding(each)}
+    # an infinite number is clearest where it came first, a row of updates where it is longest
+    clearest = [found[code][place] for code, place in zip(BREAKS, (-1, 0), strict=True) if code in found]
+    return f"{clearest[0].claim.what} ({clearest[0].where})" if clearest else ""
+
+
+def reward_trend(rewards: Sequence[float], updates: Sequence[int] = (), fault: str = "") -> RewardTrend:
     """Return the trend of mean rewards.
 
     Args:
         rewards: of each update.
         updates: the number of each, from 1; consecutive by default.
+        fault: why they are no sign of learning; "" if nothing is known to be broken.
     """
     if len(rewards) < 3:
         ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
-        return RewardTrend(len(rewards), *ends, 1.0, math.nan, math.nan, "")
+        return RewardTrend(len(rewards), *ends, 1.0, math.nan, math.nan, "", fault=fault)
     part = max(1, min(RECENT_UPDATES, len(rewards) // 3))
     before, after = rewards[:part], rewards[-part:]
     first, last = math.fsum(before) / part, math.fsum(after) / part
     if max(rewards) - min(rewards) <= REWARD_TOLERANCE:
-        return RewardTrend(len(rewards), first, last, 1.0, math.nan, math.nan, "")
+        return RewardTrend(len(rewards), first, last, 1.0, math.nan, math.nan, "", fault=fault)
     slope = float(scipy.stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
     chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same updates
     measured = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
     fall, claims = fallen(measured), list(judge(measured))
-    fell = claims[0].what.removeprefix("the mean reward fell ") if claims else ""
-    broke = 0 if fall is None else fall.broke
-    return RewardTrend(len(rewards), first, last, chance, low, high, fell, broke)
+    fell, broke = _dropped(before, after, measured.updates[-part]), len(rewards) - part
+    if fall is not None:
+        fell, broke = claims[0].what.removeprefix("the mean reward fell "), fall.broke
+    return RewardTrend(len(rewards), first, last, chance, low, high, fell, broke if fell else 0, fault)
+
+
+def _dropped(before: Sequence[float], after: Sequence[float], since: int) -> str:
+    """Return a fall between the ends of a log that is too short for windows, as text; "" without one."""
+    if len(before) >= MIN_WINDOW or len(before) < 2:
+        return ""
+    first, last, floor = statistics.fmean(before), statistics.fmean(after), min(0.0, *after)
+    if max(after) >= min(before) or first - last < MOST * (first - floor):
+        return ""
+    return f"from {first:.3g} to {last:.3g}, the latter since update {since} at the latest"
 
 
 def before_the_fall(way: RewardTrend, values: Sequence[float]) -> float:

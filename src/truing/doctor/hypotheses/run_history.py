@@ -12,7 +12,13 @@ from truing.analysis.evaluate_command import recorded_from_python
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.hypothesis import Hypothesis
-from truing.doctor.hypotheses.reward_trend import RECENT_UPDATES, RewardTrend, before_the_fall, reward_trend
+from truing.doctor.hypotheses.reward_trend import (
+    RECENT_UPDATES,
+    RewardTrend,
+    before_the_fall,
+    fault_of,
+    reward_trend,
+)
 from truing.errors import RecordError
 from truing.record import Event, RunReader, SampleRow, StepRow
 
@@ -36,7 +42,8 @@ class RunHistory:
     @cached_property
     def reward_trend(self) -> RewardTrend:
         """Return the trend of the mean reward."""
-        return reward_trend([value for value in self.series("reward/mean") if math.isfinite(value)])
+        rewards = [value for value in self.series("reward/mean") if math.isfinite(value)]
+        return reward_trend(rewards, fault=fault_of(self.diagnosis))
 
     def before(self, name: str) -> float:
         """Return the mean of a metric before the reward fell; NaN without a fall or values."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.importers import console_openrlhf, console_transformers, console_verl
-from truing.doctor.importers.log import Log, decoded, has_step, points
+from truing.doctor.importers.log import Log, decoded, has_step, log_of_records
 from truing.errors import RecordError
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
@@ -58,7 +58,7 @@ def read(path: Path) -> Log:
     for form in CONSOLE_FORMATS:
         if records := form.records(lines):
             counted = not has_step(record for _, record in records)
-            return Log(form.name, points(records, counted), steps_counted=counted)
+            return log_of_records(form.name, records, steps_counted=counted)
     raise RecordError(
         f"{path} has no metrics",
         got=f"{len(lines)} lines, none of a known trainer",

@@ -20,7 +20,7 @@ def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     """Return the steps of a console log."""
     matches = ((line, LINE.search(line.text)) for line in lines)
     return [
-        (line.where, {name: float(value) for name, value in METRIC.findall(hit[2])} | {"step": int(hit[1])})
+        (line.where, {**dict(METRIC.findall(hit[2])), "step": int(hit[1])})  # as texts: 0.000 is rounded
         for line, hit in matches
         if hit and METRIC.search(hit[2])
     ]

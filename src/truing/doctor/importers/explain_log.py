@@ -12,6 +12,7 @@ from truing.doctor.hypotheses.reward_trend import (
     RECENT_UPDATES,
     RewardTrend,
     before_the_fall,
+    fault_of,
     reward_trend,
 )
 from truing.doctor.importers.diagnose_log import LogDiagnosis
@@ -58,17 +59,35 @@ class LogHistory:
     @cached_property
     def reward_trend(self) -> RewardTrend:
         """Return the trend of the mean reward, by the log's update numbers."""
-        rewarded = self._rewarded
+        rewarded, run = self._rewarded, self.log_diagnosis.imported
+        broken = [step for step in run.steps if "reward/mean" in step.numbers]
+        if broken and not rewarded:
+            raise RecordError(
+                f"the reward of {run.format} is never a finite number",
+                got=f"{broken[0].numbers['reward/mean']:g} at update {broken[0].step + 1}, and in all of"
+                f" {with_count(len(broken), 'record')}",
+                expected="a mean reward in some update",
+                remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
+            )
         if not rewarded:
             raise RecordError(
-                f"{self.log_diagnosis.imported.format} has no reward",
+                f"{run.format} has no reward",
                 got=", ".join(self.log_diagnosis.imported.matched),
                 expected="the mean reward of each update",
                 remedy="check its other numbers with `truing check`",
             )
         return reward_trend(
-            [step.numbers["reward/mean"] for step in rewarded], [step.step + 1 for step in rewarded]
+            [step.numbers["reward/mean"] for step in rewarded],
+            [step.step + 1 for step in rewarded],
+            self._fault,
         )
+
+    @property
+    def _fault(self) -> str:
+        """Return what makes the rewards no sign of learning; "" if nothing is known to."""
+        norms = [numbers["grad/norm"] for numbers in self.updates if "grad/norm" in numbers]
+        still = "the gradient norm is exactly 0 in all of " + with_count(len(norms), "record")
+        return fault_of(self.log_diagnosis.diagnosis) or (still if norms and not any(norms) else "")
 
 
 def why_log(history: LogHistory) -> list[Hypothesis]:
@@ -134,10 +153,12 @@ def _size(history: LogHistory) -> Iterator[Hypothesis]:
     rates = [numbers["lr"] for numbers in history.updates if math.isfinite(numbers.get("lr", math.nan))]
     rate = max(rates, default=math.nan)  # a schedule may lower the last ones
     at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
-    if way.fell:
+    if way.fell and not way.fault:
         smaller = "train again from before the break, at a tenth of the learning rate"
         yield Hypothesis("updates are too large", "open", f"{at}the reward fell {way.fell}", smaller)
-    if way.learns or way.fell:
+    if way.fault:
+        yield Hypothesis("updates are too small", "ruled out", f"at any rate: {way.fault}")
+    elif way.learns or way.fell:
         yield Hypothesis("updates are too small", "ruled out", way.summary())
     elif rate == 0:
         yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'record')}")

@@ -1,6 +1,7 @@
 """A log of scalars, before the trainer is known."""
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,12 @@ from truing.doctor.evidence import Row
 from truing.errors import RecordError
 from truing.utils.parse import parse_json
 
-STEP_NAMES = ("train/global_step", "global_step", "step", "_step", "update", "iteration")
+STEP_NAMES = ("train/global_step", "global_step", "current_steps", "step", "_step", "update", "iteration")
 """Names of the update number, case-insensitive: a trainer's own count before a tracker's count of calls."""
+
+
+ROUNDED = re.compile(r"\s*[-+]?0*\.00+\s*")
+"""A printed 0 with two decimals or more: the number may be below the last one."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,16 @@ class Point:
     step: int | None  # None for a tracker's record outside the updates
     values: Mapping[str, float]  # by the names in the log
     where: str  # for errors: the line, or the record
+    rounded: frozenset[str] = frozenset()  # names whose value is printed as 0.000
+
+
+@dataclass
+class Unread:
+    """Values of one name that are not numbers."""
+
+    example: str
+    where: str  # of the first
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,14 +47,26 @@ class Log:
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as the trainer declared it
     rows: Mapping[int, Sequence[Row]] = field(default_factory=dict[int, Sequence[Row]])  # by step
     steps_counted: bool = False  # whether steps count the records, since the log has none
+    unread: Mapping[str, Unread] = field(default_factory=dict[str, Unread])  # by the names in the log
+    notes: Sequence[str] = ()  # what of the file was not read, and why
 
 
-def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool = False) -> list[Point]:
-    """Return points of records with the step among their values; other types are left out.
+def log_of_records(
+    format_name: str,
+    records: Iterable[tuple[str, Mapping[str, Any]]],
+    config: Mapping[str, Any] = {},
+    *,
+    steps_counted: bool = False,
+    notes: Sequence[str] = (),
+) -> Log:
+    """Return the log of records with the step among their values.
 
     Args:
+        format_name: the detected format, as text.
         records: the place and the values of each.
+        config: as the trainer declared it.
         steps_counted: whether steps count the records, since these have none.
+        notes: what of the file was not read, and why.
     """
     numbered = [
         (where, {**record, "step": count} if steps_counted else record)
@@ -51,21 +78,37 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool
     if name is None:
         raise RecordError(
             f"{numbered[0][0]} has no step",
-            got=", ".join(list(numbered[0][1])[:6]),
+            got=", ".join(list(numbered[0][1])[:6])[:MAX_SHOWN],
             expected=f"one of {', '.join(STEP_NAMES)}",
             remedy="export the step with the metrics",
         )
-    parsed = []
-    for where, record in numbered:
-        values = {key: x for key, value in record.items() if (x := to_number(value)) is not None}
-        step = values.get(name)
-        if step is not None and not step.is_integer():
-            raise RecordError(f"{where} has an invalid step", got=step, expected="a whole number")
-        values = {
-            key: x for key, x in values.items() if key.lower() not in STEP_NAMES and not key.startswith("_")
-        }
-        parsed.append(Point(None if step is None else int(step), values, where))
-    return parsed
+    unread = dict[str, Unread]()
+    points = [_point(where, record, name, unread) for where, record in numbered]
+    return Log(format_name, points, config, steps_counted=steps_counted, unread=unread, notes=notes)
+
+
+MAX_SHOWN = 300
+"""Characters of names in an error."""
+
+
+def _point(where: str, record: Mapping[str, Any], step_name: str, unread: dict[str, Unread]) -> Point:
+    """Return the numbers of a record, and count its other values by name."""
+    values, rounded = dict[str, float](), set[str]()
+    for key, value in record.items():
+        if (number := to_number(value)) is None:
+            if value != "":
+                unread.setdefault(key, Unread(str(value)[:20], where)).count += 1
+            continue
+        values[key] = number
+        if isinstance(value, str) and ROUNDED.fullmatch(value):
+            rounded.add(key)
+    step = values.get(step_name)
+    if step is not None and not step.is_integer():
+        raise RecordError(f"{where} has an invalid step", got=step, expected="a whole number")
+    values = {
+        key: x for key, x in values.items() if key.lower() not in STEP_NAMES and not key.startswith("_")
+    }
+    return Point(None if step is None else int(step), values, where, frozenset(rounded))
 
 
 def has_step(records: Iterable[Mapping[str, Any]]) -> bool:

@@ -30,6 +30,7 @@ GENERIC = {
     "reward_std": "reward/any_std",  # of all rewards, or the mean of the groups'
     "kl": "kl/any",
     "loss": "loss/total",
+    "training loss": "loss/total",  # of the table in a notebook
     "grad_norm": "grad/norm",
     "learning_rate": "lr",
     "entropy": "entropy/mean",

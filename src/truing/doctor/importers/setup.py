@@ -1,10 +1,11 @@
 """A setup from a run's configuration, and the numbers whose meaning depends on it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.doctor.evidence import Setup
-from truing.doctor.importers.metric_names import OPENRLHF, TRANSFORMERS, TRL, VERL, Trainer
+from truing.doctor.importers.metric_names import OPENRLHF, PLAIN, TRANSFORMERS, TRL, VERL, Trainer
 
 K1, K3 = "kl_trained/k1", "kl_trained/k3"
 VERL_KL = {"kl": K1, "k1": K1, "low_var_kl": K3, "k3": K3, "low_var_kl+": K3, "k3+": K3}
@@ -16,6 +17,9 @@ CLIP = {
     "clip_ratio/low_mean": "clip/low_share",
 }
 
+SAMPLED = re.compile(r"reward|score|kl|advantage|completion|response|rollout|ratio|policy|objective", re.I)
+"""In names that a log of supervised fine-tuning, or of pre-training, does not have."""
+
 SINGLE_TURN_COUNT = 2
 """verl's count of turns for one question and one answer."""
 
@@ -26,10 +30,10 @@ def setup_of(trainer: Trainer, config: Mapping[str, Any], names: Sequence[str]) 
         return _trl(config)
     if trainer is VERL:
         return _verl(config, critic="critic/values/mean" in names)
-    if trainer is TRANSFORMERS and "mean_token_accuracy" in names:
-        preferences = any(name.startswith("rewards/") for name in names)
-        return Setup(trainer=trainer.name, algo=None if preferences else "sft")
-    return Setup(trainer=trainer.name)
+    supervised = any("loss" in name.lower() for name in names) and not any(map(SAMPLED.search, names))
+    return Setup(
+        trainer=trainer.name, algo="sft" if supervised and trainer in (TRANSFORMERS, PLAIN) else None
+    )
 
 
 def _trl(config: Mapping[str, Any]) -> Setup:

@@ -2,12 +2,13 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History, Past
+from truing.doctor.importers.left_out import drop_filled, not_numbers, usable_points
 from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.metric_names import (
     PLAIN,
@@ -19,8 +20,9 @@ from truing.doctor.importers.metric_names import (
     without_prefix,
 )
 from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
-from truing.doctor.importers.unused_columns import why_unused
+from truing.doctor.importers.unused_columns import NOT_OF_UPDATES, why_unused
 from truing.doctor.importers.verl_dumps import reward_metrics
+from truing.doctor.rules.opt015 import must_be_finite
 from truing.errors import RecordError
 
 STAGE = "train"
@@ -61,8 +63,17 @@ def import_run(log: Log) -> ImportedRun:
             remedy=suggestion_text(close_names(names, {}))
             or "rename columns to the names of the same quantities in docs/metrics.md",
         )
-    logged, notes = _by_step(log.points, set(read))
+    points, notes = usable_points(log.points, read)
+    if log.points and not points:
+        raise RecordError(
+            f"no record has a step in {log.format}",
+            got=log.points[0].where.rstrip(","),
+            expected="a whole number in each",
+            remedy="export the step with the metrics",
+        )
+    logged, back = _by_step(points, read)
     numbers = {step: _ours(theirs, read, trainer) for step, theirs in logged.items()}
+    filled = drop_filled(numbers, {ours: theirs for theirs, ours in read.items()}, trainer)
     for step, rows in log.rows.items():
         numbers[step] = reward_metrics(rows) | numbers.get(step, {})
     left = [name for name in names if name not in read and name not in other]
@@ -71,7 +82,10 @@ def import_run(log: Log) -> ImportedRun:
     setup = replace(
         setup_of(trainer, log.config, names),
         logged_every=None if log.steps_counted else updates_per_record(numbers),
+        columns={ours: theirs for theirs, ours in read.items() if ours not in trainer.abs_max_of},
     )
+    checked = {name for name in left if must_be_finite(name) and unused.get(name) not in NOT_OF_UPDATES}
+    _add_not_finite(numbers, points, checked)
     return ImportedRun(
         log.format,
         trainer.name,
@@ -81,11 +95,23 @@ def import_run(log: Log) -> ImportedRun:
         unread,
         {name: why for name, why in other.items() if name in names},
         close_names(unread, read) if trainer is PLAIN else {},  # a known trainer's names are exact
-        [COUNTED_NOTE, *notes] if log.steps_counted else notes,
+        [
+            *[COUNTED_NOTE] * log.steps_counted,
+            *(*log.notes, *not_numbers(log.unread, read), *notes, *filled, *back),
+        ],
     )
 
 
 COUNTED_NOTE = "the log tells no step: its records are counted, however many updates each is of"
+
+
+def _add_not_finite(numbers: dict[int, dict[str, float]], points: Sequence[Point], names: Set[str]) -> None:
+    """Add the values of columns without a rule that are NaN or infinite, by their own names."""
+    for point in points:
+        assert point.step is not None
+        for name, value in point.values.items():
+            if not math.isfinite(value) and without_prefix(name) in names:
+                numbers.setdefault(point.step, {})[without_prefix(name)] = value
 
 
 def updates_per_record(steps: Iterable[int]) -> int:
@@ -123,15 +149,16 @@ def _read(
     return renamed
 
 
-def _by_step(points: Sequence[Point], names: set[str]) -> tuple[dict[int, dict[str, float]], list[str]]:
-    """Return the requested numbers of each step, and notes where the log goes back, as after a resumption."""
+def _by_step(
+    points: Sequence[Point], read: Mapping[str, str]
+) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """Return the read numbers of each step, and notes where the log goes back, as after a resumption."""
     series, back = defaultdict[str, dict[int, float]](dict), dict[tuple[int, int], None]()
     for point in points:
+        assert point.step is not None
         for name, value in point.values.items():
-            if without_prefix(name) not in names:
+            if without_prefix(name) not in read:
                 continue
-            if point.step is None:
-                raise RecordError(f"{point.where} has {name} and no step", remedy="export the step with it")
             values = series[without_prefix(name)]
             latest = next(reversed(values), point.step)  # steps of a series are in order
             if point.step == latest or _alike(values.get(point.step, math.inf), value):

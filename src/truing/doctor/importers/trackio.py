@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pyarrow.parquet
 
-from truing.doctor.importers.log import Log, parse_object, points
+from truing.doctor.importers.log import Log, log_of_records, parse_object
 from truing.errors import RecordError
 
 TEXTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -45,7 +45,7 @@ def read(path: Path, run: str | None) -> Log:
         if owner == name
     ]
     config = parse_object(configs[name], f"{path}, the config of {name},") if name in configs else {}
-    return Log(f"trackio's run {name}", points(records), config)
+    return log_of_records(f"trackio's run {name}", records, config)
 
 
 def read_parquet(path: Path, run: str | None) -> Log:
@@ -59,7 +59,7 @@ def read_parquet(path: Path, run: str | None) -> Log:
         for count, row in enumerate(rows, 1)
         if row["run_name"] == name
     ]
-    return Log(f"trackio's run {name}", points(records))
+    return log_of_records(f"trackio's run {name}", records)
 
 
 def _chosen(path: Path, names: Sequence[str], run: str | None) -> str:

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, parse_object, parse_value, points, read_text
+from truing.doctor.importers.log import Log, log_of_records, parse_object, parse_value, read_text
 from truing.doctor.importers.tables import log_of
 from truing.errors import RecordError
 
@@ -44,7 +44,7 @@ def read(path: Path) -> Log:
             remedy="name a trainer_state.json, or a file of JSON lines (.jsonl)",
         )
     named = _class(path.with_name(ARGUMENTS))
-    return Log(str(path.name), points(_numbered(path, history)), {"config_class": named} if named else {})
+    return log_of_records(path.name, _numbered(path, history), {"config_class": named} if named else {})
 
 
 def _numbered(path: Path, history: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, points
+from truing.doctor.importers.log import Log, log_of_records
 from truing.errors import RecordError
 
 HEADER = b":W&B\xe1\xbe\x00"
@@ -47,7 +47,7 @@ def read(path: Path) -> Log:
             records.append((f"{path}, history {len(records) + 1},", _items(record.history.item)))
         elif kind in ("run", "config"):
             config |= _items((record.run.config if kind == "run" else record.config).update)
-    return Log("W&B's log", points(records), config)
+    return log_of_records("W&B's log", records, config)
 
 
 def _items(items: Iterable[Any]) -> dict[str, Any]:

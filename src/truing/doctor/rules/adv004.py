@@ -13,7 +13,8 @@ groups have equal rewards. Then the share is a mean over a fifth of the log, and
 that many groups can be all right: no more than the mean reward ÷ the largest, if no reward is below 0.
 
 Healthy look-alikes: Tasks that the policy has learned: all answers are right, and nothing is left to learn.
-The finding names that reading. A single step of a small batch. The rule does not apply to a method without
+The finding names that reading; if a log lacks the share of groups that are all right, and as many may be, the
+rule is not checked. A single step of a small batch. The rule does not apply to a method without
 groups, whose critic learns from equal rewards too, nor where more than the reward counts: with penalties, a
 KL in the reward, or an advantage per turn.
 
@@ -27,6 +28,7 @@ References: https://arxiv.org/abs/2503.14476, docs/control.md
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -67,7 +69,8 @@ def measure(step: Step) -> Measured:
     every = history(step)
     named = bool(groups) or SHARES[1] in step.numbers
     steps = STEPS if named else max(STEPS, len(every) // 5)
-    known = [s for s in [*map(_logged, every[-steps:-1]), _now(groups, equal) or _logged(step.numbers)] if s]
+    logged = (_now(groups, equal) or _logged(step.numbers), *map(_logged, reversed(every[:-1])))
+    known = list(islice(filter(None, logged), steps))  # of the last steps with a share
     means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
     rewards = [numbers.get("reward/mean", math.nan) for numbers in every]
     return Measured(len(known), *means, _cost(step, equal), ends(rewards), _solvable(rewards, steps))
@@ -112,18 +115,22 @@ def _now(groups: Mapping[str, list[float]], equal: set[str]) -> tuple[float, ...
 
 
 def _logged(numbers: Mapping[str, float]) -> tuple[float, ...]:
-    if SHARES[0] in numbers:
+    if math.isfinite(numbers.get(SHARES[0], math.nan)):
         return tuple(numbers.get(name, math.nan) for name in SHARES)
-    if DEVIATION in numbers:
-        return float(numbers[DEVIATION] == 0), math.nan, math.nan
+    if math.isfinite(deviation := numbers.get(DEVIATION, math.nan)):
+        return float(deviation == 0), math.nan, math.nan
     return ()
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim four of five groups, over five steps."""
-    if measured.steps >= STEPS and measured.equal >= 0.8:
-        named, reward = not math.isnan(measured.right), measured.reward
-        solved = measured.right >= 0.9 * measured.equal if named else _may_be_solved(measured)
+    named, reward = not math.isnan(measured.right), measured.reward
+    if measured.steps < STEPS:
+        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} updates with the share of groups of equal reward")
+    elif measured.equal >= 0.8 and not named and _may_be_solved(measured):
+        yield Claim(Verdict.NOT_CHECKED, "the share of groups that are all right")
+    elif measured.equal >= 0.8:
+        solved = named and measured.right >= 0.9 * measured.equal
         detail = f"all right {measured.right:.0%}, all wrong {measured.wrong:.0%}"
         if not named:
             detail = f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}"

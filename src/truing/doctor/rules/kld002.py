@@ -45,6 +45,9 @@ THEIRS = ("kl_trained/k1", "kl/any")
 """Of other trainers: TRL's RLOO scores samples with the weights that sampled, and its GRPO reports k3."""
 
 
+ANY_KL = " | ".join(f"numbers.{name}" for name in (*K3, "kl_all/k1", *THEIRS))
+
+
 class Measured(NamedTuple):
     """The mean of an estimate over the stage, its standard error, and k3 of this step."""
 
@@ -77,6 +80,8 @@ def _signed(step: Step) -> str:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim six standard errors, since the test repeats after every step; k3 has only rounding."""
+    if math.isnan(measured.k3) and measured.steps < STEPS:
+        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} updates with the KL to the reference")
     if measured.k3 < NEVER:
         yield Claim(
             Verdict.PROVEN,
@@ -125,7 +130,7 @@ RULE = Rule(
     code="KLD002",
     name="kl-negative",
     kind="X",
-    needs=(),
+    needs=(ANY_KL,),
     taints=("reference", "metrics"),
     applies=lambda step: bool(_signed(step)) or any(name in step.numbers for name in K3),
     measure=measure,

@@ -25,7 +25,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.history import Past
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.rules.kld002 import K3, THEIRS
+from truing.doctor.rules.kld002 import ANY_KL, K3, THEIRS
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
 
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare the first estimate that this update reports."""
-    name = next(name for name in NAMES if name in step.numbers)
+    name = next(name for name in NAMES if math.isfinite(step.numbers.get(name, math.nan)))
     series = [numbers.get(name, math.nan) for numbers in history(step)]
     known = [abs(value) for value in series[:-1] if math.isfinite(value)]
     return Measured(series[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
@@ -59,6 +59,8 @@ def measure(step: Step) -> Measured:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim ten times the largest so far."""
+    if measured.before < BEFORE:
+        yield Claim(Verdict.NOT_CHECKED, f"{BEFORE} updates before with the KL to the reference")
     if measured.now >= NATS and measured.now >= TIMES * measured.largest:
         yield Claim(
             Verdict.SUSPECT,
@@ -93,7 +95,7 @@ RULE = Rule(
     code="KLD003",
     name="kl-jumped",
     kind="S",
-    needs=(),
+    needs=(ANY_KL,),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and any(name in step.numbers for name in NAMES),
     measure=measure,

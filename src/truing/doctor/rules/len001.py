@@ -80,11 +80,16 @@ def history(step: Step) -> list[Mapping[str, float]]:
 
 def ends(values: Sequence[float]) -> Ends:
     """Return the first and last window of the known values; NaN if they overlap."""
-    known = [value for value in values if not math.isnan(value)]
+    known = [value for value in values if math.isfinite(value)]
     if len(known) < FIRST + LAST:
         return Ends(math.nan, math.nan, math.nan, math.nan)
     first, last = (math.fsum(window) / len(window) for window in (known[:FIRST], known[-LAST:]))
     return Ends(first, last, min(known[:FIRST]), noise_std(known))
+
+
+def too_few(name: str) -> Claim:
+    """Return that a number has too few values for windows at both ends of the stage."""
+    return Claim(Verdict.NOT_CHECKED, f"{FIRST + LAST} updates with {name}")
 
 
 def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
@@ -109,6 +114,8 @@ def _tokens(numbers: Mapping[str, float]) -> float:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim short answers without a higher reward."""
     length, reward = measured.length, measured.reward
+    if math.isnan(length.last):
+        yield too_few("the mean length of answers")
     if not length.last < THIRD * length.first or reward.rose or measured.right >= MOSTLY:
         return
     known = not math.isnan(reward.last)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now
+from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now, too_few
 from truing.doctor.verdict import Claim, Verdict
 
 TENTH = 0.1
@@ -48,7 +48,8 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare both ends of the stage so far."""
     updates = history(step)
-    names = (next(name for name in ENTROPIES if name in step.numbers), "reward/mean")
+    known = (name for name in ENTROPIES if math.isfinite(step.numbers.get(name, math.nan)))
+    names = (next(known), "reward/mean")
     return Measured(
         *(ends([numbers.get(name, math.nan) for numbers in updates]) for name in names), right_by_now(updates)
     )
@@ -57,6 +58,8 @@ def measure(step: Step) -> Measured:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a collapse, or CANNOT TELL if the reward is high."""
     entropy, reward = measured.entropy, measured.reward
+    if math.isnan(entropy.last):
+        yield too_few("an entropy")
     if not entropy.last < TENTH * entropy.first:
         return
     unpaid = not math.isnan(reward.last) and not reward.rose and measured.right < MOSTLY

@@ -19,6 +19,7 @@ References: https://arxiv.org/abs/2503.14476, docs/control.md
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
@@ -49,10 +50,12 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Return the recorded shares, this update's last."""
-    updates = [past.numbers for past in step.past_of_stage[1 - STEPS :]] + [step.numbers]
+    recent = (past.numbers for past in reversed(step.past_of_stage))
+    known = (numbers for numbers in recent if math.isfinite(numbers.get("truncated/share", math.nan)))
+    updates = [*reversed(list(islice(known, STEPS - 1))), step.numbers]
     limits = [(name, step.numbers.get(f"ended/{name}", 0.0)) for name in LIMITS]
     return Measured(
-        tuple(numbers.get("truncated/share", math.nan) for numbers in updates),
+        tuple(numbers["truncated/share"] for numbers in updates),
         step.setup.truncated or "",
         tuple((name, share) for name, share in limits if share > 0),
     )

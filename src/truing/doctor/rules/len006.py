@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.rules.len001 import FIRST, LAST
+from truing.doctor.rules.len001 import FIRST, LAST, too_few
 from truing.doctor.rules.len002 import Measured, measure
 from truing.doctor.verdict import Claim, Verdict
 
@@ -39,8 +39,12 @@ NAT = 1.0
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a rise with a known reward that has not risen."""
     entropy, reward = measured.entropy, measured.reward
+    if math.isnan(entropy.last):
+        yield too_few("an entropy")
     exploded = entropy.last >= max(NAT, TIMES * entropy.first)
-    if exploded and not math.isnan(reward.last) and not reward.rose:
+    if exploded and math.isnan(reward.last):
+        yield too_few("the mean reward, beside an entropy that exploded")
+    elif exploded and not reward.rose:
         yield Claim(
             Verdict.SUSPECT,
             f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g}"

@@ -1,25 +1,26 @@
-"""OPT005: The gradient is 0 or not finite.
+"""OPT005: The gradient is 0.
 
 What: For five updates in a row the gradient is exactly 0, although tokens have advantages, or the batch has
-demonstrations. Or a term of the loss, or the gradient norm, is not finite.
+demonstrations.
 
 Why it is silent: A loss near 0 is right in GRPO, so it raises no alarm. A gradient of 0 with it means a
-detached loss, an empty mask, or weights that require no gradient. A scaler skips infinite gradients without
-a message.
+detached loss, an empty mask, or weights that require no gradient.
 
 How it is measured: The norms of this update and the four before it, in steps with a largest advantage above
 0, a token gradient and an uncertain token. For a trainer without recorded advantages: in steps whose groups
-do not all have equal rewards. If a log has a record for every ten updates, the norm is of the last of them
-alone, and the share of groups of equal reward is a mean. The probability that all groups of that one update
-have equal rewards is at most that share, and the rule multiplies the probabilities of records in a row.
-Terms of the loss and the norm must be finite.
+do not all have equal rewards, or, if that share is unknown, whose rewards differ. A log without an entropy
+counts as uncertain: answers with unequal rewards differ. If a log has a record for every ten updates, the
+norm is of the last of them alone, and the share of groups of equal reward is a mean. The probability that
+all groups of that one update have equal rewards is at most that share (half, if it is unknown), and the rule
+multiplies the probabilities of records in a row. If nothing in a log tells whether rewards differ, a
+gradient of 0 is not checked.
 
 Healthy look-alikes: Steps in which all groups have equal rewards. A policy that is certain of every token:
-its log-probabilities are 0, and so is their gradient. A clip that cuts every token. One infinite norm under
-a gradient scaler, which is searching for its factor.
+its log-probabilities are 0, and so is their gradient. A clip that cuts every token. A trainer that does not
+report the norm, and logs 0.
 
 Fix: Check whether the loss requires a gradient, and trace it back: `no_grad`, `detach`, a reference scored
-in place of the policy. For numbers that are not finite inspect the step's tokens first (`truing tokens`).
+in place of the policy. If the reward rises nevertheless, the trainer does not report its norm.
 
 References: https://github.com/huggingface/trl/issues/3452, https://arxiv.org/abs/1710.03740
 """
@@ -38,18 +39,24 @@ STEPS = 5
 CHANCE = 1e-6
 """Of a row of records, each of several updates, all of whose last ones have equal rewards."""
 
+HALF = 0.5
+"""The probability of that for one record, if the share of groups of equal reward is unknown."""
+
+SPREADS = ("advantage/max_abs", "group/zero_variance_share", "reward/any_std", "reward/std")
+"""What tells whether rewards differ: the first that is known counts."""
+
 
 class Measured(NamedTuple):
-    """Updates in a row with a signal and no gradient, and numbers that are not finite."""
+    """Updates in a row with a signal and no gradient."""
 
     without: int
-    advantage: float  # the largest of this step
-    not_finite: tuple[str, ...]
+    signal: str  # of this step, as text
     chance: float  # bound on the probability that they had no signal: 0 if each record is of one update
+    unknown: bool  # whether this step has no gradient, and nothing tells whether it has a signal
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update, and check its numbers."""
+    """Count back from this update."""
     numbers = [step.numbers, *(past.numbers for past in reversed(step.latest))]
     supervised = step.setup.algo in ("sft", "rft")
     without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
@@ -57,46 +64,56 @@ def measure(step: Step) -> Measured:
         if each.get("grad/norm") != 0 or not _has_signal(each, supervised):
             break
         without += 1
-        chance *= each.get("group/zero_variance_share", 1.0)
-    reported = {
-        name: x for name, x in step.numbers.items() if name.startswith("loss/") or name == "grad/norm"
-    }
+        chance *= each.get("group/zero_variance_share", HALF)
+    known = supervised or any(_known(step.numbers, name) for name in SPREADS)
     return Measured(
         without,
-        step.numbers.get("advantage/max_abs", 0.0),
-        tuple(name for name, value in reported.items() if not math.isfinite(value)),
+        "demonstrations" if supervised else _signal(step.numbers),
         0.0 if supervised else chance,  # demonstrations always have a signal
+        step.numbers["grad/norm"] == 0 and not known,
     )
+
+
+def _known(numbers: Mapping[str, float], name: str) -> bool:
+    return math.isfinite(numbers.get(name, math.nan))
 
 
 def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
     """Return whether a step has a signal, by its metrics."""
     if supervised:
         return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
-    uncertain = numbers.get("entropy/mean", numbers.get("entropy/sampled", 0.0)) > 1e-2
-    active = numbers.get("clip/active_share", 1.0) > 0
-    # a group with unequal rewards has advantages, at any scale
-    spread = numbers.get("advantage/max_abs", 1 - numbers.get("group/zero_variance_share", 1.0))
-    return spread > 0 and uncertain and active
+    entropy = next(
+        (numbers[name] for name in ("entropy/mean", "entropy/sampled") if _known(numbers, name)), 1.0
+    )
+    return _spread(numbers) > 0 and entropy > 1e-2 and numbers.get("clip/active_share", 1.0) > 0
+
+
+def _spread(numbers: Mapping[str, float]) -> float:
+    """Return a number above 0 if rewards differ: then some answers have advantages, at any scale."""
+    name = next((name for name in SPREADS if _known(numbers, name)), "")
+    return 1 - numbers[name] if name == "group/zero_variance_share" else numbers.get(name, 0.0)
+
+
+def _signal(numbers: Mapping[str, float]) -> str:
+    """Return what shows that rewards differ."""
+    name = next((name for name in SPREADS if _known(numbers, name)), "")
+    if name == "advantage/max_abs":
+        return f"advantages of up to {numbers[name]:.3g}"
+    if name == "group/zero_variance_share":
+        return f"unequal rewards in {1 - numbers[name]:.0%} of the groups"
+    return f"rewards that differ by {numbers.get(name, 0.0):.3g} (their deviation)"
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several updates in a row: a single one may be chance."""
-    if measured.not_finite:
-        yield Claim(
-            Verdict.SUSPECT,
-            f"{', '.join(measured.not_finite)} {'is' if len(measured.not_finite) == 1 else 'are'} not finite",
-            expected="finite numbers",
-            specificity=2,
-        )
+    if measured.unknown:
+        yield Claim(Verdict.NOT_CHECKED, "whether rewards differ, beside a gradient norm of exactly 0")
     if measured.without >= STEPS and measured.chance < CHANCE:
         yield Claim(
             Verdict.SUSPECT,
             f"{measured.without} updates in a row had a signal, and a gradient of exactly 0",
-            got=f"a norm of 0 with advantages of up to {measured.advantage:.3g}"
-            if measured.advantage
-            else "a norm of 0",
-            expected="a gradient",
+            got=f"a norm of 0 beside {measured.signal}",
+            expected="a gradient: without one no weight learns, at any learning rate",
             specificity=1.5,
         )
 

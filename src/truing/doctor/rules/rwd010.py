@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, past_step
-from truing.doctor.hypotheses.levels import Fall, falls
+from truing.doctor.hypotheses.levels import MIN_WINDOW, Fall, falls
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
@@ -72,6 +72,8 @@ def fallen(measured: Measured) -> Fall | None:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a large and significant fall."""
+    if not measured.falls:
+        yield Claim(Verdict.NOT_CHECKED, f"{2 * MIN_WINDOW} updates with the mean reward")
     if (fall := fallen(measured)) is not None:
         first, last = measured.updates[fall.start], measured.updates[fall.start + fall.window - 1]
         yield Claim(

@@ -10,6 +10,7 @@ from samples import sample
 
 from truing.config import OptimizerConfig
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
@@ -51,6 +52,39 @@ def test_advantages_are_those_of_the_trainer(rewards, how):
     )
     ours = [group_advantage(r, groups[i // half], rewards, how, 1e-4) for i, r in enumerate(rewards)]
     assert ours == pytest.approx(theirs.tolist(), abs=1e-9)
+
+
+def test_a_product_of_ratios_is_one_ratio_for_the_whole_answer():
+    """RLOO's loss by autograd: −mean over answers of min(r A, clip(r) A) with r = exp(Σ log ratio)."""
+    step = example_step(
+        setup={"ratio": "product", "aggregation": "sequence_total", "clip_low": 0.2, "clip_high": 0.2}
+    )
+    mask_N = step.tokens["policy_mask"]
+    noise_N = 0.1 * torch.randn(len(mask_N), generator=torch.Generator().manual_seed(2))
+    old_N = step.tokens["old_logprob"].double().nan_to_num()
+    new_N = (old_N + noise_N.where(mask_N, 0.0)).requires_grad_()
+    rows = len(step.rows)
+
+    def per_row(x_N):
+        return torch.zeros(rows, dtype=torch.float64).index_add(0, step.row_of_token, x_N.where(mask_N, 0.0))
+
+    ratio_B = per_row(new_N - old_N).exp()
+    advantage_B = per_row(step.tokens["advantage"].double().nan_to_num()) / per_row(mask_N.double())
+    cut_B = torch.minimum(ratio_B * advantage_B, ratio_B.clamp(0.8, 1.2) * advantage_B)
+    (-cut_B.mean()).backward()
+    assert ((ratio_B < 0.8) | (ratio_B > 1.2)).any()
+    step = changed_step(step, new_logprob=new_N.detach().where(mask_N, torch.nan))
+    assert torch.allclose(expected_token_gradients(step), -new_N.grad, atol=1e-12)
+
+
+def test_rows_without_a_reward_leave_the_baseline_of_another_trainers_group():
+    step = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0), setup={"trainer": "trl"})
+    step = changed_step(step, rows={2: {"reward": float("nan")}}, setup={"advantage": "none"})
+    expected_N = expected_group_advantages(step)
+    first = [float(expected_N[part.stop - 1]) for _, _, part in step.slices()][:4]
+    assert first == pytest.approx([2 / 3, -1 / 3, float("nan"), -1 / 3], nan_ok=True)
+    alone = changed_step(step, setup={"group_size": 5})  # the update has a part of each group
+    assert expected_group_advantages(alone).isnan().all()
 
 
 def test_leave_one_out_by_hand():

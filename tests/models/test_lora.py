@@ -10,6 +10,7 @@ from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.load import load
 from truing.models.lora import (
+    adapted_layers,
     add_lora,
     add_reference,
     trainable_parameters,
@@ -131,7 +132,32 @@ def test_flags_mode_and_adapter_are_restored_even_after_an_error(loaded, with_ad
 def test_layers_that_are_not_there_are_named(loaded):
     with pytest.raises(ModelError, match="q_proj") as caught:
         adapted(loaded.model, targets=["query"])
-    assert "lora.targets = ['query']" in str(caught.value)
+    assert "'query'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("targets", "named"),
+    [
+        (["q_proj", "v_poj"], ("'v_poj'", "did you mean 'v_proj'?")),
+        (["self_attn.q_proj", "mlp.q_proj"], ("'mlp.q_proj'",)),
+        (["q_proj", ".*mlp.*up_proj"], ("'.*mlp.*up_proj'", "alone, as a text")),
+        (["q_proj", "proj"], ("'proj'",)),
+        (["q_proj", "gate_pro", "Down_proj"], ("'gate_pro', 'Down_proj'", "'gate_proj'? did you mean 'down")),
+        (["q_proj", ""], ("''",)),
+        (r".*\.(query|value)", ("query", "q_proj")),
+    ],
+)
+def test_a_target_that_matches_nothing_is_an_error_beside_one_that_matches(loaded, targets, named):
+    with pytest.raises(ModelError) as caught:
+        adapted(loaded.model, targets=targets)
+    assert all(part in str(caught.value) for part in named)
+
+
+@pytest.mark.parametrize(
+    "targets", [["q_proj", "self_attn.v_proj"], ["model.layers.0.mlp.up_proj"], r".*\.(q|v)_proj"]
+)
+def test_names_ends_of_paths_and_patterns_are_targets(loaded, targets):
+    assert adapted_layers(adapted(loaded.model, targets=targets))
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")

@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -10,11 +11,14 @@ import torch
 from datasets import Dataset
 from folders import ROOT
 from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, TrainerState
+from transformers.trainer_utils import get_last_checkpoint
 
+from truing.errors import RecordError
 from truing.models.builtin import ensure_built
 from truing.record import RunReader
 from truing.trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
+from truing.trl.checkpoint_folders import run_of
 
 pytestmark = pytest.mark.integration
 
@@ -193,24 +197,42 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
 
 
 def test_a_stopped_script_resumes(tmp_path):
+    saved = []
+
+    class Saves(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            saved.append(sorted(path.name for path in folder.iterdir()))
+
     def trainer(steps):
         return RLOOTrainer(
             model="tiny",
             reward_funcs=lambda completions, **_: [len(text) / 8 for text in completions],
             args=RLOOConfig(str(tmp_path / "out"), max_steps=2, save_steps=1, **SMALL),
             train_dataset=["Say one: ", "Say two: "],
-            callbacks=[StopAfter(steps)],
+            callbacks=[StopAfter(steps), Saves()],
         )
 
+    out = tmp_path / "out"
     first = trainer(1)
     assert first.train().global_step == 1
-    second = trainer(2)
-    assert second.train(resume_from_checkpoint=True).global_step == 2
+    assert saved == [["trainer_state.json", "truing.json"]]
+    second, last = trainer(2), get_last_checkpoint(out)  # as scripts do
+    assert Path(last).name == "checkpoint-1"
+    assert TrainerState.load_from_json(f"{last}/trainer_state.json").global_step == 1
+    assert second.train(resume_from_checkpoint=last).global_step == 2
     assert first.run == second.run
+    assert [line["step"] for line in second.state.log_history if "reward" in line] == [1, 2]
+    assert Path(get_last_checkpoint(out)).name == "checkpoint-2"
     assert [row.step for row in RunReader(first.run).steps()] == [0, 1]
     whole = trainer(2)
     whole.train()
     assert whole.run.name == "truing-2"
+    assert run_of(Path(get_last_checkpoint(out))) == whole.run
+    (out / "checkpoint-1").mkdir(exist_ok=True)
+    (out / "checkpoint-1" / "truing.json").write_text('{"run": "truing", "checkpoint": "rloo-000001"}')
+    with pytest.raises(RecordError, match=r"not the newest checkpoint of its run(.|\n)*rloo-000002 of "):
+        trainer(2).train(resume_from_checkpoint=str(out / "checkpoint-1"))
     pairs = zip(whole.model.parameters(), second.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 

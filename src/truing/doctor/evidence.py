@@ -38,8 +38,10 @@ class Setup:
     ahead: int = 0  # declared updates between the weights that sample and those that train
     on_policy: bool | None = None  # the first update has the sampler's weights and distribution
     surrogate: str | None = None  # clip, cispo, reinforce
-    ratio: str | None = None  # token, sequence
-    aggregation: str | None = None  # token_mean, rank_token_mean, sequence_mean, sequence_sum
+    # of a token; of a sequence: the geometric mean or the product of its tokens'
+    ratio: str | None = None  # token, sequence, product
+    # token_mean, rank_token_mean, sequence_mean, sequence_sum; sequence_total: not divided by a budget
+    aggregation: str | None = None
     clip_low: float | None = None
     clip_high: float | None = None
     max_ratio: float | None = None
@@ -69,6 +71,7 @@ class Setup:
     stop_ids: tuple[int, ...] | None = None
     bos_id: int | None = None  # −1 if sequences begin without one
     max_new_tokens: int | None = None
+    left_out: tuple[str, ...] = ()  # declared sampling settings that the trained log-probabilities leave out
     learning_rate: float | None = None  # the peak
     warmup_steps: int | None = None
     schedule: str | None = None  # constant, linear, cosine

@@ -148,7 +148,10 @@ def hash_fraction(*key: object) -> float:
     return seed_of(*key) / 2**63
 
 
-def prompt_key(task: Task) -> tuple[tuple[tuple[str, str], ...], ...]:
+PromptKey = tuple[tuple[tuple[str, str], ...], ...]
+
+
+def prompt_key(task: Task) -> PromptKey:
     """Return the messages of a task in a form that can be compared and hashed."""
     return tuple(
         tuple(sorted((key, repr(value)) for key, value in message.items())) for message in task.messages

@@ -20,7 +20,7 @@ from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, tool_message
 from truing.utils.deep_copy import deep_copy
 from truing.utils.format import did_you_mean
-from truing.utils.json_schema import ArgumentsValidator
+from truing.utils.json_schema import arguments_validator
 
 
 class ToolError(Exception):
@@ -45,7 +45,7 @@ class Tool:
         The function gets copies: it may keep or change the lists of a call.
         """
         arguments = deep_copy(dict(arguments), f"a call of {self.spec.name}")
-        problems = sorted(ArgumentsValidator(self.spec.parameters).iter_errors(arguments), key=str)
+        problems = sorted(arguments_validator(self.spec.parameters).iter_errors(arguments), key=str)
         if problems:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
             problems = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))

@@ -22,11 +22,18 @@ def usage_facts(
         sample.sample_id: (sample.sample_id, sample.token_ids, sample.prompt_length) for sample in samples
     }
     groups = {sample.group_id for sample in samples}
-    position = {"number": step, "drawn": len(groups), "total": len(session.train_tasks)}
+    tasks = {prompt_key(task) for task in step_samples.tasks.values()}
     epochs = setting.stage.inner_epochs if isinstance(setting.stage, PolicyStage) else 1
     return {
         "sample_usage": [row_usage([sample.sample_id for sample in step_samples.samples], traces, epochs)],
-        "batch": batch_fingerprint(rows.values(), **position),
+        "batch": batch_fingerprint(
+            rows.values(),
+            number=step,
+            tasks=list(map(repr, tasks)),
+            drawn=len(groups),
+            alike=sum(session.copies_of_task[task] for task in tasks),
+            total=len(session.train_tasks),
+        ),
         "held_out": held_out_fact(session, step_samples),
     }
 

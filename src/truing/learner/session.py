@@ -1,9 +1,10 @@
 """The session: model, sampler, environment, tasks and sampling parameters of a run."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from truing.distributed.sharding import device_of
 from truing.engines.base import Engine, Publish, Receipt, joint_receipt
 from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
-from truing.envs.base import Env, checked_tasks
+from truing.envs.base import Env, PromptKey, checked_tasks, prompt_key
 from truing.errors import DataError
 from truing.learner.evaluate import evaluate
 from truing.learner.prompt_limit import with_prompt_limit
@@ -207,6 +208,11 @@ class Session:
         evaluation = evaluate(name, self.env.rewards, groups, cfg.passes_at)
         prove(groups, evaluation.reward)
         return evaluation
+
+    @cached_property
+    def copies_of_task(self) -> Counter[PromptKey]:
+        """The number of training tasks with each prompt."""
+        return Counter(map(prompt_key, self.train_tasks))
 
     def tasks_of_step(self, stage: str, step: int, count: int) -> list[Task]:
         """Return the training tasks of a step; each epoch is a new shuffle by seed, stage and epoch."""

@@ -1,6 +1,7 @@
 """Low-rank adapters by peft: the policy's adapter, and a frozen one as the reference."""
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from truing.distributed.sharding import computing_device, whole_shapes
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.score import causal_model
+from truing.utils.format import did_you_mean
 
 POLICY, REFERENCE = "default", "reference"
 
@@ -39,9 +41,15 @@ def add_lora(
         rank: of the product B·A added to each adapted weight.
         alpha: the product is scaled by alpha / rank.
         dropout: share of the adapter's input dropped in training mode.
-        targets: ``all-linear`` (all but the output head), or the names of the layers to adapt.
+        targets: ``all-linear`` (all but the output head), the names of the layers to adapt, or a regular
+            expression for their whole paths.
         seed: of the initial A.
+
+    Raises:
+        UnfitAdapterError: A target matches no layer, which peft ignores beside one that matches.
     """
+    if not isinstance(targets, str):
+        _check_targets(model, targets)
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,
@@ -56,9 +64,29 @@ class UnfitAdapterError(ModelError):
     """Raised if an adapter names layers that a model does not have."""
 
 
+def _check_targets(model: nn.Module, targets: Sequence[str]) -> None:
+    """Raise unless each target is the path of a layer, or the end of one, as peft matches a list."""
+    paths = [f".{path}" for path, _ in model.named_modules()]
+    missing = [target for target in targets if not any(path.endswith(f".{target}") for path in paths)]
+    if missing:
+        linear = _last_names(_linear_paths(model))
+        remedies = [
+            did_you_mean(target.rsplit(".", 1)[-1], linear)
+            if re.fullmatch(r"[\w.]*", target)
+            else f"give {target!r} alone, as a text: a list has names of layers"
+            for target in missing
+        ]
+        raise UnfitAdapterError(
+            "the adapter has targets that match no layer of this model",
+            got=f"lora.targets (target_modules of a peft_config): {', '.join(map(repr, missing))}",
+            expected=f'the names of layers: {", ".join(linear)}; or "all-linear"',
+            remedy=" ".join(dict.fromkeys(filter(None, remedies))),
+        )
+
+
 def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int = 0) -> PeftModel:
     """Wrap a model in a new adapter of any config; ``source`` is where errors say that it comes from."""
-    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    linear = _linear_paths(model)
     known = _last_names(linear)
     attention = _last_names(name for name in linear if "attn" in name or "attention" in name)
     try:
@@ -76,6 +104,11 @@ def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int =
     _refuse_shared(policy)
     use_onednn(policy)
     return policy
+
+
+def _linear_paths(model: nn.Module) -> list[str]:
+    """Return the paths of the linear layers."""
+    return [path for path, part in model.named_modules() if isinstance(part, nn.Linear)]
 
 
 def _last_names(paths: Iterable[str]) -> list[str]:

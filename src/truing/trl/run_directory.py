@@ -3,19 +3,25 @@
 from pathlib import Path
 
 from truing.errors import RecordError
+from truing.trl.checkpoint_folders import is_checkpoint_folder, run_of
 
 
 def run_directory(output: Path, resume: str | bool | None) -> Path:
-    """Return a new run directory in ``output``, or with ``resume`` the newest one (True) or that path."""
+    """Return a new run directory in ``output``, or with ``resume`` the newest one (True) or a path's."""
     if isinstance(resume, str):
-        if not (Path(resume) / "recipe.toml").is_file():
+        path = Path(resume)
+        if is_checkpoint_folder(path):
+            return run_of(path)
+        if not (path / "recipe.toml").is_file():
             raise RecordError(
-                "resume_from_checkpoint is no run directory",
+                "resume_from_checkpoint is not a checkpoint or a run directory",
                 got=resume,
-                expected="True, for the newest run in output_dir, or a run such as output_dir/truing",
-                remedy="a checkpoint is a part of its run, which continues from the newest one",
+                expected="True, for the newest run in output_dir, a folder such as"
+                " output_dir/checkpoint-100, or a run such as output_dir/truing",
+                remedy="get_last_checkpoint(output_dir) of transformers.trainer_utils finds it; one that TRL"
+                " wrote cannot be resumed",
             )
-        return Path(resume)
+        return path
     names = (output / ("truing" if i == 1 else f"truing-{i}") for i in range(1, 10_000))
     runs = [path for path in output.glob("truing*") if path.is_dir()]
     if not resume:

@@ -29,6 +29,7 @@ from truing.trl.arguments.problems import Problems, naming_arguments
 from truing.trl.arguments.processes import RANKS, Accelerator
 from truing.trl.arguments.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.callback_arguments import Absent
+from truing.trl.checkpoint_folders import remove_folders, saved_state, write_folders
 from truing.trl.models import (
     check_model,
     model_folder,
@@ -164,6 +165,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
         self._write_inputs()
         self.run = run_directory(self.output, resume)
+        self._on_first("checkpoint folders", lambda: self._follow(bool(resume)))
         self._state.reset()
         try:
             with self._events(self.run) as on_event:
@@ -177,6 +179,13 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         if self.args.push_to_hub:
             self.push_to_hub()
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
+
+    def _follow(self, resumed: bool) -> None:
+        """Take up the state of a resumed run; take away the checkpoint folders of a run before a new one."""
+        if not resumed:
+            remove_folders(self.output)
+        elif self.run is not None and (saved := saved_state(self.output, self.run)):
+            self._state.continue_from(saved)
 
     def _check_args(self) -> None:
         """Raise if the arguments have changed since the recipe was made of them."""
@@ -253,7 +262,12 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def _events(self, run: Path) -> AbstractContextManager[EventCallback]:
         """Return a context with the callback of the run's events, which also shows progress."""
-        on_event = self._state.on_event
+
+        def on_event(kind: str, facts: Mapping[str, Any]) -> Any:
+            if kind == "checkpoint":  # before on_save, whose callbacks write there
+                write_folders(self.output, run, facts["name"], self.batches.updates, self.state)
+            return self._state.on_event(kind, facts)
+
         return nullcontext(on_event) if self.args.disable_tqdm else _shown(run, on_event)
 
     def _take_weights(self) -> None:

@@ -1,4 +1,4 @@
-"""Validation by JSON Schema in which patterns have a time limit."""
+"""Validation by JSON Schema in which patterns have a time limit, and null is a value of what is nullable."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -59,3 +59,44 @@ ArgumentsValidator = extend(
     },
 )
 """Draft 2020-12 with a time limit for each search of a pattern; a longer one makes the value invalid."""
+
+
+DATA_KEYWORDS = ("const", "default", "enum", "examples")
+"""Keywords whose values are data, not schemas."""
+
+DEFINITIONS = ("$defs", "definitions")
+"""Keywords with schemas that references name."""
+
+APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf", "not")
+"""Keywords that apply other schemas to a value."""
+
+
+def arguments_validator(schema: Any) -> Any:
+    """Return the validator of a schema that may say ``nullable``."""
+    return ArgumentsValidator(with_null_types(schema))
+
+
+def with_null_types(schema: Any) -> Any:
+    """Return a schema in which null is a type of what OpenAPI's ``"nullable": true`` allows to be null.
+
+    JSON Schema ignores that keyword; transformers describes ``Optional`` parameters by it.
+    """
+    if isinstance(schema, list):
+        return [with_null_types(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    known = {key: x if key in DATA_KEYWORDS else with_null_types(x) for key, x in schema.items()}
+    if known.get("nullable") is not True:
+        return known
+    del known["nullable"]
+    if any(key in known for key in APPLICATORS):
+        definitions = {key: known.pop(key) for key in DEFINITIONS if key in known}
+        return {**definitions, "anyOf": [known, {"type": "null"}]}
+    if "const" in known:
+        known["enum"] = [known.pop("const")]
+    if "enum" in known:
+        known["enum"] = [*known["enum"], None]
+    if "type" in known:
+        kinds = known["type"]
+        known["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+    return known

@@ -1,7 +1,7 @@
 """A batch's fingerprint, to recognise it in later updates."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from torch import Tensor
@@ -11,24 +11,33 @@ MAX_ROWS = 32
 
 
 def batch_fingerprint(
-    rows: Iterable[tuple[str, Tensor, int]], *, number: int, drawn: int, total: int | None
+    rows: Iterable[tuple[str, Tensor, int]],
+    *,
+    number: int,
+    tasks: Collection[str],
+    drawn: int,
+    alike: int | None,
+    total: int | None,
 ) -> dict[str, Any]:
     """Return names and digests of a batch's rows.
 
     Args:
         rows: name, ids [T] and prompt length of each row.
         number: of the batch, in order of time.
+        tasks: digests of the tasks in it; copies of a task have one.
         drawn: tasks sampled for it; one may occur twice.
-        total: number of tasks; None if unknown.
+        alike: tasks of the data set that are a copy of one of these; None if unknown.
+        total: number of tasks of the data set; None if unknown.
     """
     named = sorted(rows, key=lambda row: row[0])
-    prompts = sorted({_digest(ids[:prompt]) for _, ids, prompt in named})
+    distinct = sorted(set(tasks))
     return {
         "number": number,
         "rows": [[name, _digest(ids[:prompt]), _digest(ids)] for name, ids, prompt in named[:MAX_ROWS]],
-        "prompts": hashlib.sha256("".join(prompts).encode()).hexdigest()[:12],
-        "distinct": len(prompts),
+        "tasks": hashlib.sha256("".join(distinct).encode()).hexdigest()[:12],
+        "distinct": len(distinct),
         "drawn": drawn,
+        "alike": alike,
         "total": total,
     }
 

@@ -1,7 +1,7 @@
 """A second computation of advantages, by token, from the rewards, groups and values of an update."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,9 +23,12 @@ def expected_group_advantages(step: Step) -> Tensor:
         if not math.isnan(each.total_reward):
             groups[each.group_id].append(each)
     batch_rewards = [each for group in groups.values() for each in group]
-    # Truing leaves failed attempts out of their group; another trainer's update may have a part of one
-    least = 2 if step.setup.trainer == "truing" else max(2, step.setup.group_size or 2)
-    whole = [group for group in groups.values() if len(group) >= least]
+    sizes = {name: len(group) for name, group in groups.items()}
+    least = 2  # Truing leaves failed attempts out of their group
+    if step.setup.trainer != "truing":  # an update may have a part of a group, and rows without a reward
+        sizes = Counter(name for name, _ in {(row.group_id, row.rollout_id) for row in step.rows})
+        least = max(2, step.setup.group_size or 2)
+    whole = [group for name, group in groups.items() if sizes[name] >= least]
     if step.setup.advantage_per == "turn":
         return _turn_advantages(step, whole, batch_rewards)
     advantages = {

@@ -45,6 +45,7 @@ def near_bound(step: Step) -> Tensor:
     count_N = _per_row(step, mask_N).clamp(min=1)[step.row_of_token]
     means = [_per_row(step, each)[step.row_of_token] / count_N for each in (moved_N, drift_N)]
     near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
+    near_N |= _near(means[0] * count_N, clip) & (setup.ratio == "product")
     of_row_N = means[1] if setup.correction == "sequence" else means[1] * count_N
     return near_N | (
         _near(of_row_N, [setup.correction_low, setup.correction_high])
@@ -130,6 +131,8 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
         ratio_N = _exp(_per_row(step, log_N) / count)[step.row_of_token]
         unclipped_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
         return mask_N * ratio_N * (_per_row(step, unclipped_N) / count)[step.row_of_token]
+    if setup.ratio == "product":
+        log_N = _per_row(step, log_N)[step.row_of_token]
     ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None
@@ -187,7 +190,7 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
 
 
 def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
-    """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget).
+    """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget), 1/rows.
 
     With ``rank_token_mean`` it is 1/(ranks · tokens of its rank).
     """
@@ -197,6 +200,8 @@ def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
         return mask_N.double() / _tokens(step, mask_N)
     if setup.aggregation == "sequence_mean":
         return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.row_of_token]
+    if setup.aggregation == "sequence_total":
+        return mask_N.double() / rows
     assert setup.max_new_tokens is not None
     return mask_N.double() / (rows * setup.max_new_tokens)
 

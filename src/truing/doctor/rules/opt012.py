@@ -58,15 +58,17 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
 
 
-def batched(step: Step, number: int, names: str, total: int | None = 24) -> Step:
-    """Return the step with a batch whose row names have this prefix."""
+def batched(step: Step, number: int, names: str, total: int | None = 24, alike: int | None = None) -> Step:
+    """Return the step with a batch whose row names have this prefix; by default no task has a copy."""
     rows = [
         (f"{names}{index}", step.tokens["token_ids"][where], row.prompt_length)
         for index, row, where in step.slices()
     ]
-    drawn = len({row.group_id for row in step.rows})
+    groups = {row.group_id for row in step.rows}
+    tasks = {row.prompt_hash for row in step.rows}
     renamed = {index: {"sample_id": name, "rollout_id": name} for index, (name, *_) in enumerate(rows)}
-    fact = batch_fingerprint(rows, number=number, drawn=drawn, total=total)
+    about = {"drawn": len(groups), "alike": alike or len(tasks), "total": total}
+    fact = batch_fingerprint(rows, number=number, tasks=tasks, **about)
     return changed_step(step, rows=renamed, facts={"batch": fact})
 
 

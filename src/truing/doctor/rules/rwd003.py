@@ -1,19 +1,20 @@
-"""RWD003: One attempt in five fails.
+"""RWD003: One attempt in five has no reward.
 
-What: At least a fifth of all attempts ended by a fault of the environment, of a tool or of a grader. They
-have no reward, and are not trained.
+What: At least a fifth of all attempts have no reward: a fault of the environment, of a tool or of a grader
+ended them, or no reward function scored them. They train nothing.
 
-Why it is silent: The run continues with the remaining attempts. Failures are seldom random: long attempts,
-unusual ones, those with a certain tool. The rest is another task than the intended one, and groups are
-smaller.
+Why it is silent: The run continues with the remaining attempts, and the mean reward is theirs alone. Attempts
+without a reward are seldom random: long ones, unusual ones, those with a certain tool or without an answer
+that can be parsed. The rest is another task than the intended one, and groups are smaller.
 
-How it is measured: Attempts with an error status ÷ all sampled attempts of the update.
+How it is measured: Attempts with an error status or without a reward ÷ all sampled attempts of the update.
 
 Healthy look-alikes: A tool that refuses a wrong call informs the policy: that is no failure. A cut attempt
-has a reward. A failed attempt now and then.
+has a reward. A demonstration has none. A failed attempt now and then.
 
 Fix: Read the traceback in the record, and fix the tool, or the environment. If only time runs out, raise
-its limit, or return the tool's partial result.
+its limit, or return the tool's partial result. Let a reward function return a number for every attempt, 0
+for an answer that it cannot read, in place of None.
 
 References: docs/envs-data.md, docs/workspace.md
 """
@@ -24,10 +25,12 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
+from truing.doctor.evidence import Row, Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.status import FinishReason
+from truing.utils.format import with_count
 
 SHARE = 0.2
 """Of all attempts."""
@@ -37,36 +40,45 @@ FEW = 3
 
 
 class Measured(NamedTuple):
-    """Attempts of the update, and those that failed."""
+    """Attempts of the update, and those without a reward."""
 
     attempts: int
-    failed: int
-    groups: int  # with a failed attempt
-    row: int  # the first failed one
+    failed: int  # ended by an error
+    unscored: int  # by no reward function
+    groups: int  # with such an attempt
+    row: int  # the first of them
 
 
 def measure(step: Step) -> Measured:
     """Count attempts, each once however many samples it has."""
-    # a demonstration in the batch has neither a failure nor a reward
-    attempts = {
-        row.rollout_id: i
-        for i, row in enumerate(step.rows)
-        if row.status == "error" or not math.isnan(row.reward)
-    }
+    attempts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
     failed = [i for i in attempts.values() if step.rows[i].status == "error"]
-    groups = {step.rows[i].group_id for i in failed}
-    return Measured(len(attempts), len(failed), len(groups), failed[0] if failed else 0)
+    unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.rows[i].reward)]
+    lost = sorted([*failed, *unscored])
+    groups = {step.rows[i].group_id for i in lost}
+    return Measured(len(attempts), len(failed), len(unscored), len(groups), lost[0] if lost else 0)
+
+
+def _is_demonstration(step: Step, row: Row, part: slice) -> bool:
+    """Return whether a row of the batch is a demonstration, which nothing scores."""
+    trained = "supervised_mask" in step.tokens and bool(step.tokens["supervised_mask"][part].any())
+    return trained or any(turn.finish_reason is FinishReason.DEMO for turn in row.turns)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim many failures: a few are normal."""
-    if measured.failed >= FEW and measured.failed >= SHARE * measured.attempts:
+    """Claim many attempts without a reward: a few are normal."""
+    lost = measured.failed + measured.unscored
+    if lost >= FEW and lost >= SHARE * measured.attempts:
+        counts = {"failed": measured.failed, "were scored by no reward function": measured.unscored}
         yield Claim(
             Verdict.SUSPECT,
-            f"{measured.failed} of {measured.attempts} attempts failed, in {measured.groups} groups: no"
-            " reward",
-            expected="rare failures, so that the rest represents the task",
+            f"{lost} of {measured.attempts} attempts have no reward, in"
+            f" {with_count(measured.groups, 'group')}:"
+            f" {', '.join(f'{count} {what}' for what, count in counts.items() if count)}",
+            got="they train nothing, and the mean reward leaves them out",
+            expected="a reward for nearly every attempt, so that the rest represents the task",
             row=measured.row,
+            specificity=1.5,
         )
 
 

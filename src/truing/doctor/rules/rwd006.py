@@ -40,6 +40,7 @@ class Measured(NamedTuple):
     means: tuple[float, ...]
     spreads: tuple[float, ...]  # NaN if unknown
     several: bool  # whether the update has more than one attempt
+    unscored: int  # rows without a reward beside them
 
 
 def measure(step: Step) -> Measured:
@@ -54,6 +55,7 @@ def measure(step: Step) -> Measured:
         (*(numbers.get("reward/std", math.nan) for numbers in earlier), spread),
         attempts > 1
         or (not rewards and "reward/std" in step.numbers),  # a deviation implies several attempts
+        sum(math.isnan(row.reward) for row in step.rows) if rewards else 0,
     )
 
 
@@ -73,7 +75,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             Verdict.CANNOT_TELL,
             f"every reward of the last {STEPS} updates is {measured.means[-1]:.4g}: the tasks are too hard or"
             " too easy, or the grader is broken",
-            got=guess,
+            got=guess + f"; {measured.unscored} rows of this update have no reward" * (measured.unscored > 0),
             expected="rewards that differ",
             remedy=_remedy(measured.means[-1]),
         )

@@ -1,8 +1,9 @@
 """SMP007: Sampled tokens do not follow the declared distribution.
 
-What: The sampled tokens are no fair draw from the policy's distribution under the declared sampling
+What: The sampled tokens are not a fair draw from the policy's distribution under the declared sampling
 parameters. The cause is another temperature, a truncated nucleus, penalties, banned stops, a forced prefix,
-or a greedy choice.
+or a greedy choice. TRL's log-probabilities leave out top_k, top_p, min_p, penalties and `generation_kwargs`:
+where its arguments set one, it is named as the cause, or as a fact while the tokens do not show it.
 
 Why it is silent: If sampler and trainer report the same raw log-probabilities every ratio is 1, whatever
 distribution the tokens come from. No ratio, KL or clip share shows it; the gradient is that of another
@@ -37,6 +38,12 @@ from truing.doctor.verdict import Claim, Verdict
 ODDS = 6.0
 """log10 of the wealth for a claim: a probability of one in a million, over the whole run."""
 
+TRL_REMEDY = (
+    "compare the sampler with trainer.args: another temperature, weights that are not synced, or settings of"
+    " the model's generation_config that it adds"
+)
+"""What to look at if no argument of TRL's is the cause."""
+
 
 class Measured(NamedTuple):
     """log10 of the wealth: of all features together, and of each."""
@@ -44,12 +51,15 @@ class Measured(NamedTuple):
     together: float
     of: Mapping[str, float]
     tokens: int
+    left_out: tuple[str, ...] = ()  # declared settings that the trained log-probabilities leave out
+    trl: bool = False
 
 
 def measure(step: Step) -> Measured:
     """Return the wealth of the stage so far."""
     before = audits_of(step.past_of_stage, step.dropped.get(step.stage, Dropped()))
-    return wealth_of([*before, step.facts["audit"]])
+    measured = wealth_of([*before, step.facts["audit"]])
+    return measured._replace(left_out=step.setup.left_out, trl=step.setup.trainer == "trl")
 
 
 def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
@@ -67,8 +77,11 @@ def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a wealth beyond that of a fair game."""
-    if measured.together >= ODDS:
+    """Claim a wealth beyond that of a fair game; a setting that is left out is the cause, and a fact."""
+    wealth = f"a wealth of 10^{measured.together:.1f} after {measured.tokens} tokens"
+    if measured.left_out:
+        yield _left_out(measured, wealth)
+    elif measured.together >= ODDS:
         ranked = sorted(measured.of, key=lambda name: -measured.of[name])
         others = ", ".join(
             f"{name} 10^{measured.of[name]:.0f}" for name in ranked[1:3] if measured.of[name] > 1
@@ -76,12 +89,28 @@ def judge(measured: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.EVIDENCE,
             f"tokens do not follow the declared distribution; strongest feature: {ranked[0]}",
-            got=f"a wealth of 10^{measured.together:.1f} after {measured.tokens} tokens"
-            + (f" ({others})" if others else ""),
+            got=wealth + (f" ({others})" if others else ""),
             expected=f"below 10^{ODDS:.0f}",
+            remedy=TRL_REMEDY if measured.trl else "",
             log10_odds=measured.together,
             specificity=2,
         )
+
+
+def _left_out(measured: Measured, wealth: str) -> Claim:
+    """Return the claim of a declared setting that only the sampler applies."""
+    settings, evident = ", ".join(measured.left_out), measured.together >= ODDS
+    return Claim(
+        Verdict.EVIDENCE if evident else Verdict.FACT,
+        f"tokens are sampled with {settings} of trainer.args, and the log-probabilities that TRL trains leave"
+        " that out: they are not those of the sampling distribution",
+        got=wealth,
+        expected=f"below 10^{ODDS:.0f}" if evident else "",
+        remedy=f"leave {settings} out of the config: by default TRL samples from the distribution that it"
+        " trains, at args.temperature; truing.trl trains log-probabilities of the cut distribution",
+        log10_odds=measured.together if evident else None,
+        specificity=2.5,
+    )
 
 
 def _bets(**won: float) -> Step:

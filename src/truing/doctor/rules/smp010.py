@@ -1,17 +1,17 @@
 """SMP010: The same tasks repeat in each batch.
 
-What: Several updates in a row use the same prompts, although the data set has others.
+What: Several updates in a row use the same tasks, although the data set has others, as far as it is known.
 
 Why it is silent: Rewards on repeated tasks rise, and faster than on changing ones. Only an evaluation on
 others shows that the policy learned nothing else.
 
-How it is measured: The set of prompts of this batch against those of the batches before. If the number of
-tasks is known, the probability that draws from all of them fall into the set again: (prompts ÷ tasks)^draws
-for each batch. The rule reports it below one in 10⁴, after at least two repetitions; with an unknown number
-of tasks, after four.
+How it is measured: The set of tasks of this batch, by their prompts, against those of the batches before. If
+the data set can be counted, the probability that draws from it fall into the set again: (rows that are one of
+these tasks ÷ all rows)^draws for each batch. The rule reports it below one in 10⁴, after at least two
+repetitions; with a data set that cannot be counted, after four.
 
 Healthy look-alikes: A batch of all tasks. Few tasks, of which two batches in a row may have the same. One
-example repeated many times in the data set counts as many tasks here. A deliberate overfit on one batch:
+example, repeated to fill the data set: all its rows are that task. A deliberate overfit on one batch:
 therefore it is a suspicion.
 
 Fix: Check the sampler of the data set: an index that does not advance, a loader created again before each
@@ -31,6 +31,7 @@ from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict
+from truing.utils.format import with_count
 
 CHANCE = -4.0
 """log10 of the probability for a claim."""
@@ -40,53 +41,58 @@ TIMES, BLIND = 2, 4
 
 
 class Measured(NamedTuple):
-    """Repetitions of the prompts of this batch, in a row."""
+    """Repetitions of the tasks of this batch, in a row."""
 
-    prompts: int
+    distinct: int  # tasks, each with its copies
     times: int
-    tasks: int | None  # in all
+    alike: int | None  # rows of the data set that are one of them
+    total: int | None  # rows of the data set
     chance: float  # log10 of the probability of these repetitions; NaN if unknown
 
 
 def measure(step: Step) -> Measured:
-    """Count the batches just before with the same prompts."""
+    """Count the batches just before with the same tasks."""
     now = step.facts["batch"]
     batches = [each.facts["batch"] for each in reversed(step.latest) if "batch" in each.facts]
-    times = len(list(takewhile(lambda batch: batch["prompts"] == now["prompts"], batches)))
-    prompts, tasks = now["distinct"], now["total"]
-    chance = math.nan if tasks is None else times * now["drawn"] * math.log10(min(1.0, prompts / tasks))
-    return Measured(prompts, times, tasks, chance)
+    times = len(list(takewhile(lambda batch: batch["tasks"] == now["tasks"], batches)))
+    distinct, alike, total = now["distinct"], now["alike"], now["total"]
+    chance = math.nan
+    if alike is not None and total is not None:
+        chance = times * now["drawn"] * math.log10(min(1.0, max(alike, distinct) / total))
+    return Measured(distinct, times, alike, total, chance)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim improbable repetitions, which may be intended."""
     improbable = measured.times >= BLIND if math.isnan(measured.chance) else measured.chance <= CHANCE
     if measured.times >= TIMES and improbable:
-        of = "" if measured.tasks is None else f" of {measured.tasks} tasks"
-        odds = "" if math.isnan(measured.chance) else f"; p = 10^{measured.chance:.0f}"
+        known = not math.isnan(measured.chance)
+        rows = f", {measured.alike} of {measured.total} rows of the data set; p = 10^{measured.chance:.0f}"
+        others = "although the data set has others" if known else "of a data set that cannot be counted"
         yield Claim(
             Verdict.SUSPECT,
-            f"the last {measured.times + 1} batches have the same prompts, although the data set has others",
-            got=f"{measured.prompts} prompts{of}{odds}",
+            f"the last {measured.times + 1} batches have the same tasks, {others}",
+            got=with_count(measured.distinct, "task") + rows * known,
             expected="other tasks in each batch",
             specificity=2,
         )
 
 
-def _again(times: int, total: int | None) -> Step:
+def _again(times: int, total: int | None, alike: int | None = None) -> Step:
     """Return the second batch, or a later one, of the same two tasks."""
     earlier = [
         past_step(
             n,
             facts={
-                "batch": batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), n, f"{n}/", total).facts[
-                    "batch"
-                ]
+                "batch": batched(
+                    example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), n, f"{n}/", total, alike
+                ).facts["batch"]
             },
         )
         for n in range(times)
     ]
-    return replace(changed_step(batched(example_step(), times, f"{times}/", total), past=earlier), step=times)
+    now = batched(example_step(), times, f"{times}/", total, alike)
+    return replace(changed_step(now, past=earlier), step=times)
 
 
 def example() -> Step:
@@ -97,6 +103,11 @@ def example() -> Step:
 def all_there_are() -> Step:
     """Two tasks, and no others."""
     return _again(9, 2)
+
+
+def copies() -> Step:
+    """A data set of copies of two tasks."""
+    return _again(9, 200, 200)
 
 
 def few() -> Step:
@@ -113,5 +124,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(all_there_are, few),
+    lookalikes=(all_there_are, copies, few),
 )

@@ -1,16 +1,21 @@
 """Entry point of TRL audits: ``audit(trainer)``, called before ``trainer.train()``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from truing.errors import RecipeError
 from truing.integrations.trl.base import Audit
 from truing.integrations.trl.grpo import GrpoAudit
+from truing.integrations.trl.rloo import RlooAudit
 from truing.integrations.trl.sft import SftAudit
 
-AUDITS: tuple[type[GrpoAudit] | type[SftAudit], ...] = (GrpoAudit, SftAudit)
-"""Kinds of audit; the first whose required attributes the trainer has is used."""
+AUDITS: Mapping[str, type[GrpoAudit] | type[SftAudit]] = {
+    "GRPOTrainer": GrpoAudit,
+    "RLOOTrainer": RlooAudit,
+    "SFTTrainer": SftAudit,
+}
+"""The audit of each of TRL's trainers, by the name of its class."""
 
 
 def audit(
@@ -37,12 +42,13 @@ def audit(
             got=type(peft).__name__,
             expected="a model without prompt tuning, with or without an adapter",
         )
-    for kind in AUDITS:
-        if all(hasattr(trainer, name) for name in kind.required_attributes):
-            folder = None if out is None else Path(out)
-            return kind(trainer, stop=stop, out=folder, select=select, ignore=ignore)
-    raise RecipeError(
-        "this trainer cannot be audited",
-        got=type(trainer).__name__,
-        expected="a GRPOTrainer or SFTTrainer of TRL 1.16",
-    )
+    # a subclass in TRL itself, such as GKDTrainer, has a loss of its own; one of a script is audited
+    names = [each.__name__ for each in type(trainer).__mro__ if each.__module__.split(".")[0] == "trl"]
+    kind = AUDITS.get(names[0]) if names else None
+    if kind is None or not all(hasattr(trainer, name) for name in kind.required_attributes):
+        raise RecipeError(
+            "this trainer cannot be audited",
+            got=type(trainer).__name__,
+            expected=f"{', '.join(AUDITS)} of TRL 1.16, or a subclass of one",
+        )
+    return kind(trainer, stop=stop, out=None if out is None else Path(out), select=select, ignore=ignore)

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Setup, Step
+from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.history import History, Past
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
@@ -77,6 +78,7 @@ class Audit(ABC):
         self.update_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
         self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
         self.compares_examples = False  # set when training begins
+        self.last_tasks: set[str] = set()  # digests of the examples of the last batch
         self.history = History()
         self.facts: dict[str, Any] = {}
         self.state: dict[str, Any] = {}  # what all ranks must share
@@ -133,6 +135,23 @@ class Audit(ABC):
     def examples(self, rows: Rows) -> dict[str, Example]:
         """Return the example of each row of this rank by the row's name."""
         return {}
+
+    def batch_fact(
+        self, rows: Iterable[tuple[str, Tensor, int]], number: int, drawn: int, tasks: Collection[str]
+    ) -> dict[str, Any]:
+        """Return the fact ``batch``; copies in the dataset are counted if the last batch had these tasks.
+
+        Args:
+            rows: name, ids [T] and prompt length of each row.
+            number: of the batch.
+            drawn: examples drawn for it.
+            tasks: their digests.
+        """
+        again, self.last_tasks = set(tasks) == self.last_tasks, set(tasks)
+        alike = self.example_counts.copies(tasks) if again else None
+        return batch_fingerprint(
+            rows, number=number, tasks=tasks, drawn=drawn, alike=alike, total=self.dataset_size
+        )
 
     def usage(self) -> dict[int, Usage]:
         """Return how often this rank used the rows of each generation in the update."""

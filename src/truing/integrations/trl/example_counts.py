@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 
@@ -38,6 +38,11 @@ class ExampleCounts:
         if self.counts is None:
             self.counts = Counter(map(digest_of, self._examples()))
         return self.counts[digest] or math.inf
+
+    def copies(self, digests: Iterable[str]) -> int | None:
+        """Return how many rows of the dataset are one of these examples; None if that is unknown."""
+        total = sum(map(self, set(digests)))
+        return None if math.isinf(total) else int(total)
 
     def _examples(self) -> Iterator[Any]:
         if self.known:

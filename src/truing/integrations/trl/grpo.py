@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from truing.doctor.facts.batch_fingerprint import batch_fingerprint
+from truing.doctor.evidence import Setup
 from truing.instrumentation.audit_schedule import AuditBudget
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
@@ -51,8 +51,9 @@ class GrpoAudit(Audit):
         "_compute_loss": "before_loss",
         "training_step": "around_training_step",
     }
-    stage, example_column = "grpo", "prompt"
-    required_attributes = tuple(wrapped_methods)
+    stage: ClassVar[str] = "grpo"
+    example_column = "prompt"
+    required_attributes = (*wrapped_methods, "importance_sampling_level")
 
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
@@ -69,8 +70,13 @@ class GrpoAudit(Audit):
         self.updates_of_generation = 0  # since the last generation
         self.generations = 0
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
-        setup, params = setup_of_grpo(trainer), scoring_params(trainer.args)
+        setup, params = self.declared(trainer), scoring_params(trainer.args)
         super().__init__(trainer, setup, params, stop=stop, out=out, select=select, ignore=ignore)
+
+    @staticmethod
+    def declared(trainer: Any) -> Setup:
+        """Return the declared settings."""
+        return setup_of_grpo(trainer)
 
     @property
     def has_update(self) -> bool:
@@ -80,10 +86,9 @@ class GrpoAudit(Audit):
     @property
     def draws_by_torch(self) -> bool:
         """Whether transformers samples from the whole distribution with torch's random numbers."""
-        trainer, args = self.trainer, self.trainer.args
-        elsewhere = trainer.use_vllm or trainer.use_transformers_continuous_batching or trainer.rollout_func
-        truncated = args.top_p < 1 or args.top_k or args.min_p or args.repetition_penalty != 1
-        return not (elsewhere or truncated or args.generation_kwargs)
+        trainer = self.trainer
+        elsewhere = trainer.use_vllm or trainer.use_transformers_continuous_batching
+        return not (elsewhere or getattr(trainer, "rollout_func", None) or self.setup.left_out)
 
     @property
     def audit_due(self) -> bool:
@@ -112,7 +117,16 @@ class GrpoAudit(Audit):
     @property
     def gradient_is_sum(self) -> bool:
         """Whether the whole gradient comes from log-probabilities; an entropy bonus adds to it."""
-        return super().gradient_is_sum and not self.trainer._entropy_bonus_enabled
+        return super().gradient_is_sum and not self.has_entropy_bonus
+
+    @property
+    def has_entropy_bonus(self) -> bool:
+        """Whether the loss has a bonus on the entropy."""
+        return self.trainer._entropy_bonus_enabled
+
+    def answers_of(self, generated: Any) -> Sequence[list[int]]:
+        """Return the sampled ids of what the sampler returns."""
+        return generated[0]
 
     def rows(self, done: int) -> Rows:
         """Return the rows of this rank since the last update."""
@@ -153,7 +167,7 @@ class GrpoAudit(Audit):
         rng_state = rng_state_of(self.trainer.accelerator.device)
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
-            self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
+            self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, self.answers_of(out), strict=True)]
             self.rng_state = rng_state if self.draws_by_torch else None
         return out
 
@@ -185,7 +199,7 @@ class GrpoAudit(Audit):
         self.drawn = []
         batch = real(inputs)
         count = len(batch["completion_ids"])
-        known = self.drawn if len(self.drawn) == count and not self.trainer.tools else None
+        known = self.drawn if len(self.drawn) == count and not getattr(self.trainer, "tools", None) else None
         ranks = self.ranks.gather("a generation", (prompts, known, unpadded(batch)))
         sizes = [len(rows) for _, _, rows in ranks]
         first, total = sum(sizes[: self.ranks.rank]), sum(sizes)
@@ -223,11 +237,11 @@ class GrpoAudit(Audit):
         }
         self.generations_by_number[number] = self.current_generation
         self.usage_counter.add_generation(number, own)
-        self.facts["batch"] = batch_fingerprint(
+        self.facts["batch"] = self.batch_fact(
             [(f"{number}.{i}", torch.cat(row), len(row[0])) for i, row in enumerate(rows)],
-            number=number,
-            drawn=len(rows) // self.trainer.num_generations,
-            total=self.dataset_size,
+            number,
+            len(rows) // self.trainer.num_generations,
+            list(map(digest_of, self.current_generation["prompts"])),
         )
         if self.eval_prompts:
             both = [

@@ -1,5 +1,6 @@
 """The declared settings of TRL trainers as the doctor's ``Setup``; None is unknown."""
 
+from dataclasses import replace
 from typing import Any
 
 from truing.doctor.evidence import Setup
@@ -19,9 +20,34 @@ LOSSES = {
 """Surrogate and aggregation by ``loss_type``; others have no closed form here."""
 
 
+SAMPLING_OFF = {
+    "top_k": (None, 0, -1),
+    "top_p": (None, 1.0),
+    "min_p": (None, 0.0),
+    "repetition_penalty": (None, 1.0),
+    "do_sample": (None, True),
+} | dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens", "min_new_tokens"), (None, 0))
+"""Values of arguments with which TRL samples from the distribution that its log-probabilities are of."""
+
+WITHOUT_EFFECT = (
+    "bos_token_id", "cache_implementation", "compile_config", "detokenize", "disable_compile", "eos_token_id",
+    "logprobs", "max_length", "max_new_tokens", "max_tokens", "n", "pad_token_id", "return_dict_in_generate",
+    "seed", "skip_special_tokens", "stop", "stop_strings", "use_cache",
+)  # fmt: skip
+"""Keys of ``generation_kwargs`` that do not change the distribution of a token."""
+
+
 def scoring_params(args: Any) -> SamplingParams:
     """Return the sampling parameters of TRL's log-probabilities: the temperature only."""
     return SamplingParams(temperature=args.temperature, max_new_tokens=args.max_completion_length)
+
+
+def left_out(args: Any) -> tuple[str, ...]:
+    """Return the sampling arguments that TRL's log-probabilities leave out, such as ``top_k=5``."""
+    given = {name: getattr(args, name) for name in ("top_k", "top_p", "min_p", "repetition_penalty")}
+    given |= {name: x for name, x in (args.generation_kwargs or {}).items() if name not in WITHOUT_EFFECT}
+    off = SAMPLING_OFF | {"temperature": (None, args.temperature)}
+    return tuple(f"{name}={value!r}" for name, value in given.items() if value not in off.get(name, (None,)))
 
 
 def setup_of_grpo(trainer: Any) -> Setup:
@@ -43,35 +69,69 @@ def setup_of_grpo(trainer: Any) -> Setup:
     scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
     summed = trainer.multi_objective_aggregation == "sum_then_normalize"
     by_sequence = trainer.importance_sampling_level == "sequence"
-    return Setup(
-        trainer="trl",
+    return replace(
+        _setup_of_sampling(trainer),
         algo="grpo",
-        mask="sampled",
-        group_size=trainer.num_generations,
         # the batch deviation covers the generation; an update may have a part of it
         advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
         advantage_eps=ADVANTAGE_EPS,
-        inner_steps=trainer.num_iterations * max(1, windows[0] // windows[1]),
         on_policy=one_update and not trainer.use_vllm and trainer.rollout_func is None,
         surrogate=surrogate,
         ratio=trainer.importance_sampling_level,
         aggregation=aggregation,
-        clip_low=trainer.epsilon_low,
-        clip_high=trainer.epsilon_high,
         max_ratio=trainer.epsilon_high if surrogate == "cispo" else None,
-        kl_coef=trainer.beta,
         kl_where="loss",
         kl_estimator="k3",
         kl_weight=("ratio" if args.use_bias_correction_kl else "none") if not by_sequence else None,
         entropy_coef=trainer.entropy_coef if trainer._entropy_bonus_enabled else 0.0,
-        truncated="mask" if trainer.mask_truncated_completions else "keep",
         plain=not reweighted and not (trainer.beta and by_sequence),
+    )
+
+
+def setup_of_rloo(trainer: Any) -> Setup:
+    """Return the declared loss, advantage and sampling of an ``RLOOTrainer``.
+
+    Its ratio is the product over an answer, its loss the mean over answers, its KL is in the reward.
+    """
+    args = trainer.args
+    one_update = trainer.num_iterations == 1 and args.steps_per_generation <= args.gradient_accumulation_steps
+    return replace(
+        _setup_of_sampling(trainer),
+        algo="rloo",
+        # normalized, they depend on a whole generation
+        advantage=None if trainer.normalize_advantages else "loo",
+        advantage_eps=0.0,
+        on_policy=one_update and not trainer.use_vllm,
+        surrogate="clip",
+        ratio="product",
+        aggregation="sequence_total",
+        kl_where="reward",
+        kl_estimator="k1",
+        entropy_coef=0.0,
+        plain=True,
+    )
+
+
+def _setup_of_sampling(trainer: Any) -> Setup:
+    """Return what GRPO and RLOO declare alike."""
+    args = trainer.args
+    return Setup(
+        trainer="trl",
+        mask="sampled",
+        group_size=trainer.num_generations,
+        inner_steps=trainer.num_iterations
+        * max(1, args.steps_per_generation // args.gradient_accumulation_steps),
+        clip_low=trainer.epsilon_low,
+        clip_high=trainer.epsilon_high,
+        kl_coef=trainer.beta,
+        truncated="mask" if trainer.mask_truncated_completions else "keep",
         reference_moves=args.sync_ref_model,
         # with dropout disabled, forwards must have none
         dropout=has_dropout(trainer.model) and not args.disable_dropout,
         stop_ids=tuple(trainer.eos_token_ids),
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
+        left_out=left_out(args),
         learning_rate=args.learning_rate,
         max_grad_norm=args.max_grad_norm or None,
     )

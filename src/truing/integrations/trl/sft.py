@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.integrations.trl.base import Audit
 from truing.integrations.trl.demonstrations import (
     IDS_KEY,
@@ -84,8 +83,8 @@ class SftAudit(Audit):
             for row, streams in zip(rows.rows, rows.streams, strict=True)
         ]
         number = self.trainer.state.global_step - 1
-        fact = batch_fingerprint(named, number=number, drawn=len(named), total=self.dataset_size)
-        return {"batch": fact}
+        tasks = [digest_of(ids.tolist()) for _, ids, _ in named]
+        return {"batch": self.batch_fact(named, number, len(named), tasks)}
 
     def reset(self) -> None:
         """Drop the micro-batches: each update has other demonstrations."""

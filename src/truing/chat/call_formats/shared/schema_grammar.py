@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from truing.chat.call_formats.shared.scanner import Tools
-from truing.chat.call_formats.shared.untyped_values import DEFINITIONS
 from truing.errors import RecipeError
 from truing.types.message import ToolSpec
+from truing.utils.json_schema import DEFINITIONS, with_null_types
 
 JSON_FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as chat templates write it; with free white space, a random policy might write it endlessly."""
@@ -91,9 +91,8 @@ def json_rule(schema: Any) -> str:
 
 def closed_schema(tool: ToolSpec) -> dict[str, Any]:
     """Return the schema of a tool's arguments; other keys are allowed only if it says so."""
-    if "properties" in tool.parameters:
-        return {"additionalProperties": False, **tool.parameters}
-    return dict(tool.parameters)
+    schema = with_null_types(tool.parameters)
+    return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 
 def check_names(tools: Tools, name: str, key: str) -> None:

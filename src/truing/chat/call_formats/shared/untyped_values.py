@@ -10,10 +10,8 @@ from referencing.exceptions import Unresolvable
 from truing.chat.call_formats.shared.pythonic import read_literal
 from truing.chat.call_formats.shared.scanner import MalformedCall, Tools, skip
 from truing.errors import DataError
-from truing.utils.json_schema import ArgumentsValidator
+from truing.utils.json_schema import DEFINITIONS, arguments_validator
 from truing.utils.patterns import PatternError
-
-DEFINITIONS = ("$defs", "definitions")
 
 
 def schema_of(tools: Tools, name: str, key: str) -> Any:
@@ -57,7 +55,7 @@ def _infinite(data: Any) -> bool:
 def _faults(data: Any, schema: Any) -> set[str]:
     """Return the keywords of a schema that a value violates."""
     try:
-        return {str(error.validator) for error in ArgumentsValidator(schema).iter_errors(data)}
+        return {str(error.validator) for error in arguments_validator(schema).iter_errors(data)}
     except (UnknownType, Unresolvable, PatternError) as error:
         raise DataError(
             "the schema of a tool's argument is none", got=str(error)[:200], expected="JSON Schema 2020-12"

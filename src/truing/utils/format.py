@@ -24,6 +24,11 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def shorten(text: str, limit: int = 80) -> str:
+    """Return a text, shortened to ``limit`` characters."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
 def escape_control(text: str) -> str:
     r"""Return the text with every control character escaped: an escape character becomes ``\x1b``."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -24,6 +24,14 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def text_of_error(error: BaseException) -> str:
+    """Return the text of an error of others' code, which may have none: ``__str__`` may fail, too."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 — of a method of others
+        return f"(an error without a text: str() raised {type(failure).__name__})"
+
+
 def shorten(text: str, limit: int = 80) -> str:
     """Return a text, shortened to ``limit`` characters."""
     return text if len(text) <= limit else text[:limit] + "…"

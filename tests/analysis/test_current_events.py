@@ -3,16 +3,18 @@
 import dataclasses
 import json
 import time
+from typing import get_args
 
 import pytest
 from shown import evaluation, finding
 
 from truing.analysis.current_events import UndoTracker, current_evaluations, parse_mid_stage_name
-from truing.analysis.valid_events import REQUIRED_FIELDS, VERDICTS, read_events
+from truing.analysis.valid_events import read_events
 from truing.doctor.live_doctor import finding_event as told_of
 from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import Event, RunWriter
+from truing.record.events import PAYLOADS, VerdictName
 
 GOOD = {
     "numbers": {"names": ["lr"]},
@@ -27,6 +29,14 @@ GOOD = {
     "resumed": {"stage": "grpo", "step": 3},
     "gave_up": {"reason": "r"},
     "stopped": {"error": "ValueError", "reason": "r"},
+    "checkpoint": {"name": "grpo-000003", "weight_digest": "d"},
+    "memory": {
+        "need": {"fixed": 1, "per_token": 1, "per_token_recomputed": None},
+        "most": 4096,
+        "fits": 2**62,
+        "fits_recomputed": 0,
+    },
+    "loss": {"stage": "grpo", "step": 0, "label": "policy", "text": "t"},
 }
 
 
@@ -43,19 +53,18 @@ def line(kind, payload, time=1.0):
 def test_what_the_doctor_reports_is_what_is_recalled():
     claim = Claim(Verdict.PROVEN, "what", "got", "expected", "remedy", start=1, end=3)
     result = told_of(Finding("LEN001", "length-collapse", "grpo", 4, claim, "s"))
-    assert REQUIRED_FIELDS["finding"].keys() == {
-        item.name for item in dataclasses.fields(RecordedFinding)
-    } - {"time", "undone"}
-    assert REQUIRED_FIELDS["finding"].keys() <= result.keys()
-    assert tuple(map(str, Verdict)) == VERDICTS
+    required = PAYLOADS["finding"].__required_keys__
+    assert required == {item.name for item in dataclasses.fields(RecordedFinding)} - {"time", "undone"}
+    assert required <= result.keys()
+    assert tuple(map(str, Verdict)) == get_args(VerdictName)
 
 
-@pytest.mark.parametrize("kind", REQUIRED_FIELDS)
+@pytest.mark.parametrize("kind", PAYLOADS)
 def test_an_event_without_a_field_is_left_out_and_reported(tmp_path, kind):
-    assert GOOD.keys() == REQUIRED_FIELDS.keys()
+    assert GOOD.keys() == PAYLOADS.keys()
     events, odd = events_of(tmp_path, line(kind, GOOD[kind]), line("note", {}))
     assert ([each.kind for each in events], odd) == ([kind, "note"], [])
-    for name in REQUIRED_FIELDS[kind]:
+    for name in PAYLOADS[kind].__required_keys__:
         without = {key: value for key, value in GOOD[kind].items() if key != name}
         wrong = GOOD[kind] | {name: {"odd": 1} if name != "estimate" else 7}
         if kind == "finding" and name == "code":
@@ -63,7 +72,7 @@ def test_an_event_without_a_field_is_left_out_and_reported(tmp_path, kind):
         events, odd = events_of(tmp_path, line(kind, without), line("note", {}), line(kind, wrong))
         assert [each.kind for each in events] == ["note"], name
         assert [each[:6] for each in odd] == ["line 1", "line 3"]
-        assert name in odd[0]
+        assert f"{kind}.{name}" in odd[0]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +104,8 @@ def test_an_event_without_a_field_is_left_out_and_reported(tmp_path, kind):
         json.dumps(line("finding", finding(marks={"s": 3}))) + "\n",
         json.dumps(line("finding", finding(marks={"\ud800": []}))) + "\n",
         json.dumps(line("boundary", {"stage": "grpo", "step": 0, "lines": [None]})) + "\n",
-        json.dumps(line("finding", finding(step=10**15))) + "\n",
-        '{"time": 1, "kind": "note", "payload": {"step": -1234567890123456}}\n',
+        json.dumps(line("finding", finding(step=10**16))) + "\n",
+        '{"time": 1, "kind": "note", "payload": {"step": -12345678901234567890}}\n',
         '{"time": 1, "kind": "note", "payload": {"x": NaN}}\n',
         "\xff\n",
     ],

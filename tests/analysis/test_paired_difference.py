@@ -1,5 +1,7 @@
 """Which of two runs is better: paired by task, said only as far as the record goes."""
 
+import math
+
 import pytest
 from shown import evaluation, facts_of, opened_run
 
@@ -99,7 +101,7 @@ def test_other_tasks_are_not_compared(two):
     assert "different tasks" in gain.says
 
 
-@pytest.mark.parametrize("reward", [None, [], {"t0": "1", "t1": "2"}, {"t0": None}, {"t0": 1e999, "t1": 0.0}])
+@pytest.mark.parametrize("reward", [None, {"t0": None}, {"t0": math.inf, "t1": 0.0}])
 def test_means_alone_have_a_difference_without_an_interval(two, reward):
     told = evaluation("base", 0.7) | ({} if reward is None else {"reward": reward, "failed": {}})
     gain = only(two, evaluation_event("base", FIRST), told)
@@ -165,8 +167,6 @@ def test_several_answers_have_pass_at_k_side_by_side(two):
     assert (gains[-1].up, gains[-1].down, gains[-1].paired.tasks) == (12, 0, 12)
 
 
-@pytest.mark.parametrize(
-    "facts", [{"earned": []}, {"earned": {"t0": ["x"]}}, {"passes_at": "x"}, {"passes_at": None}]
-)
+@pytest.mark.parametrize("facts", [{"earned": {"t0": [math.nan]}}, {"passes_at": None}])
 def test_answers_that_are_no_numbers_have_no_pass_at_k(two, facts):
     assert len(paired_gains(*two([answered([0] * 12)], [answered([1] * 12, **facts)]))) == 1

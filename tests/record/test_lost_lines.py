@@ -64,7 +64,7 @@ def test_updates_that_events_know_of_are_missed_wherever_they_were(two_stages, l
 @pytest.mark.parametrize(
     ("kind", "facts"),
     [
-        ("rollback", {"stage": "grpo", "to": 1}),
+        ("rollback", {"stage": "grpo", "step": 2, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"}),
         ("resumed", {"stage": "grpo", "step": 1}),
         ("stage", {"stage": "grpo", "steps": 3, "first_step": 1}),
     ],
@@ -80,5 +80,5 @@ def test_a_run_that_started_anew_has_lost_nothing(two_stages):
     with RunWriter(two_stages, resume=True) as writer:
         writer.clear()
         writer.write_event("resumed", stage="sft", step=0)
-        writer.write_event("checkpoint", name=7)  # from elsewhere
+        writer.write_event("checkpoint", name="elsewhere")
     RunReader(two_stages).check_complete()

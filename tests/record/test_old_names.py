@@ -17,7 +17,9 @@ from truing.utils.atomic_files import sha256
 OLD = {new: old for old, new in COLUMNS.items()}
 METRICS = {"entropy/contract": 1.5, "entropy/drawn": 1.25, "reward/mean": 0.5}
 SECONDS = {"world": 2.0, "decode": 1.0}
-FACTS = {"arrival": {"difference": 0.5, "unheard": {"silent": 1}}, "looks": {"update": 3.0}}
+GRADIENTS = {"norm": 1.0, "trainer": 1.0, "difference": 0.5, "rows": 2, "device": "cpu", "pulled": 1.0}
+MISSING = {"weight": "w", "moved": 0.5, "silent": 1}
+FACTS = {"arrival": {**GRADIENTS, "free": 1.0, "unheard": MISSING}, "looks": {"update": 3.0}}
 
 
 def rewrite(run):
@@ -76,7 +78,7 @@ def test_metrics_seconds_facts_and_run_keys_have_todays_names(runs):
     assert step.metrics == {"entropy/mean": 1.5, "entropy/sampled": 1.25, "reward/mean": 0.5}
     assert step.seconds == {"environment": 2.0, "decode": 1.0}
     assert step.facts == {
-        "row_gradients": {"difference": 0.5, "missing_gradient": {"silent": 1}},
+        "row_gradients": {**GRADIENTS, "free": 1.0, "missing_gradient": MISSING},
         "audit_cost": {"update": 3.0},
     }
     assert reader.run_json() == {"sampling_params": {"temperature": 1.0}}

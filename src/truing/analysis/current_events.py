@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
-from truing.record.reader import Event
+from truing.record.events import Event
 
 MAX_DIGITS = 12  # of an update's number in an evaluation's name
 

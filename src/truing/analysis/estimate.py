@@ -3,18 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
+from truing.record.events import Assumption
 from truing.utils.format import with_count
 from truing.utils.jsonl import floats_from_json
 
 BOUNDS = ("mean", "low", "high")
 COUNTS = ("tasks", "samples")
-
-Assumption = Literal["", "normal", "many tasks"]
-"""The assumption of an interval beyond reward bounds: normal values, or many tasks."""
-
-ASSUMPTIONS: tuple[Assumption, ...] = get_args(Assumption)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
+from truing.record.events import Event
 from truing.record.lost_updates import lost_updates
-from truing.record.reader import Event, RunReader, has_writer
+from truing.record.reader import RunReader, has_writer
 from truing.record.steps_reader import StepsReader, declared_numbers
 from truing.record.store import EVENTS, STEPS
 from truing.record.update_columns import UpdateColumns

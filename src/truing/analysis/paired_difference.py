@@ -10,7 +10,6 @@ from truing.analysis.estimate import Estimate, read_estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.analysis.intervals import assumption_text, is_significant
-from truing.analysis.valid_events import NUMBER_TYPES
 from truing.errors import DataError
 
 MIN_DIFFERING_TASKS = 6
@@ -96,7 +95,7 @@ def _evaluation_of(payload: Mapping[str, Any]) -> Evaluation | None:
 
 
 def _is_finite_number(value: object) -> bool:
-    return isinstance(value, NUMBER_TYPES) and math.isfinite(value)
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _unpaired_reason(first: Evaluation | None, second: Evaluation | None) -> str:

@@ -32,6 +32,7 @@ from truing.cli.inspect.tokens import tokens
 from truing.cli.measure.bench import app as bench
 from truing.cli.measure.faults import faults
 from truing.cli.measure.probes import probes
+from truing.cli.output import guarded_output
 from truing.cli.train.engine import app as engine
 from truing.cli.train.eval import evaluate_target
 from truing.cli.train.train import train
@@ -108,6 +109,11 @@ for _panel, _commands in PANELS.items():
 
 def main() -> None:
     """Run a command; an error that Truing raises on purpose is printed without a traceback."""
+    with guarded_output():
+        _run()
+
+
+def _run() -> None:
     try:
         app()
     except TruingError as error:

@@ -13,7 +13,8 @@ A missing number is `null` in JSON and NaN in Arrow; readers return NaN.
 """
 
 from truing.record.compaction import compact
-from truing.record.reader import Event, RunReader, has_writer
+from truing.record.events import Event
+from truing.record.reader import RunReader, has_writer
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.undone_updates import archive_undone
 from truing.record.writer import RunWriter

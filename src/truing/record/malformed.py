@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 from safetensors import SafetensorError
 
 from truing.errors import RecordError
+from truing.record.fields import Misfit
+from truing.utils.format import shorten
+from truing.utils.parse import MALFORMED
 
 MALFORMED_ERRORS = (
     *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError, RuntimeError),
@@ -21,3 +25,22 @@ def as_record_error(subject: str) -> Iterator[None]:
         yield
     except MALFORMED_ERRORS as error:
         raise RecordError(f"the record of {subject} is malformed", got=repr(error)[:500]) from error
+
+
+@contextmanager
+def damaged_line(path: Path, number: int) -> Iterator[None]:
+    """Convert errors of a line that does not fit its type into a RecordError with file, line and key."""
+    remedy = "restore the file from a copy"
+    try:
+        yield
+    except Misfit as error:
+        raise RecordError(
+            f"line {number} of {path} is damaged at {error.key}",
+            got=error.got,
+            expected=error.expected,
+            remedy=remedy,
+        ) from error
+    except MALFORMED as error:
+        raise RecordError(
+            f"line {number} of {path} is damaged", got=shorten(repr(error)), remedy=remedy
+        ) from error

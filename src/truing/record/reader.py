@@ -1,39 +1,24 @@
 """Reads a run directory, also while it is written, and verifies every segment."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
+from truing.record.events import Event
+from truing.record.fields import Misfit, check
 from truing.record.lost_updates import lost_updates
+from truing.record.malformed import damaged_line
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
+from truing.record.run_json import RUN_JSON
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.record.update_columns import columns_of
-from truing.utils.format import with_count
+from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
-from truing.utils.parse import MALFORMED, parse_json, parse_toml
+from truing.utils.parse import parse_json, parse_toml
 
 Line = TypeVar("Line")
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event of a run."""
-
-    time: float  # seconds since 1970, UTC
-    kind: str
-    payload: Mapping[str, Any]
-
-    @classmethod
-    def from_json(cls, line: Mapping[str, Any]) -> "Event":
-        """Return the event of a line."""
-        event = cls(**line)
-        types = ((event.time, int | float), (event.kind, str), (event.payload, dict))
-        if not all(isinstance(value, kind) for value, kind in types):
-            raise TypeError("it is no event")
-        return event
 
 
 def has_writer(run_dir: Path) -> bool:
@@ -58,15 +43,20 @@ class RunReader:
 
     def run_json(self) -> dict[str, Any]:
         """Return run.json."""
+        path, remedy = self.run_dir / RUN, "restore the file from a copy"
         try:
             facts = parse_json(self._text(RUN))
+            facts = renamed(facts, RUN_KEYS) if isinstance(facts, dict) else facts
+            check(RUN_JSON, facts)
+        except Misfit as error:
+            raise RecordError(
+                f"{path} is damaged at {error.key}", got=error.got, expected=error.expected, remedy=remedy
+            ) from error
         except ValueError as error:
             raise RecordError(
-                f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
+                f"{path} is damaged", got=shorten(str(error)), expected="a JSON object", remedy=remedy
             ) from error
-        if not isinstance(facts, dict):
-            raise RecordError(f"{self.run_dir / RUN} is damaged", got=facts, expected="a JSON object")
-        return renamed(facts, RUN_KEYS)
+        return facts
 
     def run_fact(self, *path: str) -> Any:
         """Return the value at a path of keys in run.json, which must be there."""
@@ -138,14 +128,10 @@ class RunReader:
 
     def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> Iterator[Line]:
         path = self.run_dir / name
-        try:
-            yield from map(parse, read_jsonl(path))
-        except MALFORMED as error:
-            raise RecordError(
-                f"a line of {path} lacks what it should hold",
-                got=repr(error)[:300],
-                remedy="restore the file from a copy",
-            ) from error
+        for number, line in enumerate(read_jsonl(path), start=1):
+            with damaged_line(path, number):
+                parsed = parse(line)
+            yield parsed
 
     def _text(self, name: str) -> str:
         path = self.run_dir / name

@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
+from pydantic import ConfigDict, TypeAdapter, with_config
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from truing.errors import InvalidValueError
+from truing.record.facts import FACTS
+from truing.record.fields import Count, Number, Text, check
 from truing.record.old_names import METRICS, PHASES, renamed, renamed_facts
 from truing.types.batch import StepRecord
 from truing.types.message import Message
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 from truing.utils.jsonl import floats_from_json, infinities_from_json
-
-LARGEST_STEP = 2**53
-"""Beyond any update; such numbers fit into 64 bits, and into the numbers of browsers."""
 
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "token_gradient")
 
@@ -66,6 +67,30 @@ class Segment:
     sha256: str
 
 
+class SegmentLine(TypedDict):
+    """The keys of a ``Segment``; ``segment_path`` checks the name."""
+
+    file: Any
+    rows: Count
+    sha256: Text
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Line(TypedDict):
+    """The keys of a ``StepRow``."""
+
+    step: Count
+    stage: Text
+    loss_label: Text
+    metrics: dict[Text, Number | None]
+    seconds: dict[Text, Number | None]
+    segment: SegmentLine
+    facts: NotRequired[dict[Text, Any]]
+
+
+LINE = TypeAdapter(Line)
+
+
 @dataclass(frozen=True)
 class StepRow:
     """One update: a line of steps.jsonl."""
@@ -93,20 +118,16 @@ class StepRow:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StepRow":
-        """Return the row of a parsed line; ``null`` becomes NaN."""
+        """Return the row of a parsed line, with NaN for ``null``; raise a Misfit if a value does not fit."""
+        check(LINE, line)
         numbers = {
             name: renamed(floats_from_json(line[name]), names)
             for name, names in (("metrics", METRICS), ("seconds", PHASES))
         }
-        facts = renamed_facts(infinities_from_json(line.get("facts", {})))
+        facts = renamed_facts(line.get("facts", {}))
+        check(FACTS, facts, "facts")
         segment = Segment(**line["segment"])
-        kinds = ((line["step"], int), (line["stage"], str), (line["loss_label"], str), (facts, dict))
-        kinds += ((segment.rows, int), (segment.sha256, str))  # ``segment_path`` checks the name
-        if invalid := [value for value, kind in kinds if type(value) is not kind]:
-            raise TypeError(f"{invalid[0]!r:.100} where a line has something else")
-        if not abs(line["step"]) < LARGEST_STEP:
-            raise ValueError(f"step {line['step']:.3g}")
-        return cls(**{**line, **numbers, "segment": segment, "facts": facts})
+        return cls(**{**line, **numbers, "segment": segment, "facts": infinities_from_json(facts)})
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary."""

@@ -14,12 +14,13 @@ import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from truing.errors import RecordError
+from truing.record.events import Event
+from truing.record.malformed import damaged_line
 from truing.record.old_names import NUMBERS
-from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
 from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
-from truing.utils.parse import MALFORMED, parse_json
+from truing.utils.parse import parse_finite_json
 
 NUMBER_TABLES = ("metrics", "seconds")
 """Tables of numbers in a line. The seconds of a phase are the column ``seconds/PHASE``."""
@@ -190,9 +191,5 @@ def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColum
 
 
 def _parse_line(text: bytes, number: int, path: Path) -> StepRow:
-    try:
-        return StepRow.from_json(parse_json(text))
-    except MALFORMED as error:
-        raise RecordError(
-            f"line {number} of {path} is damaged", got=repr(error)[:500], expected="an update"
-        ) from error
+    with damaged_line(path, number):
+        return StepRow.from_json(parse_finite_json(text))

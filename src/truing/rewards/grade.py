@@ -12,6 +12,8 @@ import numpy as np
 from truing.errors import JudgeUnavailable, NoReward, RewardError, SkipGroup
 from truing.types.rollout import Rollout, Task
 from truing.utils.deep_copy import deep_copy
+from truing.utils.format import text_of_error
+from truing.utils.time_limit import TimeLimitExceeded
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,13 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
         value = function(copy, copy.task)
     except (JudgeUnavailable, SkipGroup):
         raise
-    except (Exception, SystemExit) as error:  # sys.exit(0) would end training as if it had finished
+    except (KeyboardInterrupt, TimeLimitExceeded):
+        raise
+    except BaseException as error:  # sys.exit(0) would end training as if it had finished
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise RewardError(
-            f"{where} raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})",
+            f"{where} raised {type(error).__name__}: {text_of_error(error)}"
+            f" ({frame.filename}:{frame.lineno})",
             got=f"response {response!r}",
             remedy="make it score every response",
         ) from error

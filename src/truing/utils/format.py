@@ -24,6 +24,19 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def text_of_error(error: BaseException) -> str:
+    """Return the text of an error of others' code, which may have none: ``__str__`` may fail, too."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 — of a method of others
+        return f"(an error without a text: str() raised {type(failure).__name__})"
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """Return a text, shortened to ``limit`` characters."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
 def escape_control(text: str) -> str:
     r"""Return the text with every control character escaped: an escape character becomes ``\x1b``."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

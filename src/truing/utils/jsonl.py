@@ -16,7 +16,9 @@ from typing import Any, BinaryIO
 
 from truing.errors import RecordError
 from truing.utils.atomic_files import disk_errors, write_all
-from truing.utils.parse import parse_json
+from truing.utils.parse import parse_finite_json
+
+INFINITIES = ("Infinity", "-Infinity")
 
 LOCK_TIMEOUT = 1.0
 """Seconds for which a writer retries the lock: ``is_being_written`` holds it for an instant."""
@@ -35,15 +37,28 @@ def dump_json(value: Any, indent: int | None = None) -> bytes:
 
 
 def floats_from_json(numbers: Mapping[str, float | str | None]) -> dict[str, float]:
-    """Return numbers by name as floats: `null` is NaN, `"-Infinity"` is −∞."""
-    return {name: math.nan if value is None else float(value) for name, value in numbers.items()}
+    """Return numbers by name as floats: `null` is NaN, `"-Infinity"` is −∞.
+
+    Raises:
+        TypeError: A value is another text, a truth value, a list or a table.
+    """
+    return {name: _float_from_json(value) for name, value in numbers.items()}
+
+
+def _float_from_json(value: object) -> float:
+    if value is None:
+        return math.nan
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or value in INFINITIES:
+        return float(value)
+    raise TypeError(f"{value!r:.80} is not a number")
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of every complete line of a file; an incomplete last line is dropped."""
     for number, line in enumerate(complete_lines(path), start=1):
         try:
-            value = parse_json(line)
+            value = parse_finite_json(line)
         except ValueError as error:
             raise RecordError(
                 f"line {number} of {path} is damaged",
@@ -149,7 +164,7 @@ def _json_safe(value: Any) -> Any:
 
 def infinities_from_json(value: Any) -> Any:
     """Return the same value with every infinity as a float; ``null`` stays, since it may not be a number."""
-    if value in ("Infinity", "-Infinity"):
+    if value in INFINITIES:
         return float(value)
     if isinstance(value, Mapping):
         return {name: infinities_from_json(item) for name, item in value.items()}

@@ -1,6 +1,7 @@
 """JSON and TOML of files that others write: whatever is wrong with them is a ValueError."""
 
 import json
+import math
 import tomllib
 from typing import Any
 
@@ -18,6 +19,38 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def parse_finite_json(text: bytes) -> Any:
+    """Return the value of a JSON text that Truing wrote: NaN and infinity are not numbers of JSON there.
+
+    Raises:
+        ValueError: the same, or a number is beyond float64, an integer beyond 64 bits, or a text has half a
+            surrogate pair, which cannot be printed.
+    """
+    try:
+        value = json.loads(text, parse_int=_int64, parse_float=_finite, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if rb"\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError of half a surrogate pair
+    return value
+
+
+def _int64(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"an integer of {len(digits.removeprefix('-'))} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    if math.isinf(value := float(digits)):
+        raise ValueError(f"{digits:.80} is beyond the range of numbers")
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from truing.errors import RecordError
 from truing.record.index import SegmentRef
 from truing.record.malformed import as_record_error
 from truing.record.sample_columns import SampleColumns
+from truing.utils.format import shorten
 
 PROMPT_CHARS, ANSWER_CHARS = 300, 160
 """Characters of a prompt and of an answer in lists."""
@@ -100,11 +101,6 @@ class SampleTexts:
             if time.monotonic() > until:
                 break
         return failed
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return a text, shortened to ``limit`` characters."""
-    return text if len(text) <= limit else text[:limit] + "…"
 
 
 def _prompt_text(messages: Sequence[Mapping[str, Any]]) -> str:

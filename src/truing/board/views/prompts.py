@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from truing.board.arguments import Query, integer, number
 from truing.board.data.run_view import RunView
-from truing.board.data.texts import PROMPT_CHARS, shorten
+from truing.board.data.texts import PROMPT_CHARS
 from truing.errors import BadRequestError
 from truing.record.sample_columns import SampleSnapshot
+from truing.utils.format import shorten
 
 READ_SECONDS = 1.0
 """Seconds of reading per request. The next requests read the rest."""

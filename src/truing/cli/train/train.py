@@ -1,14 +1,17 @@
 """`truing train`: run a recipe."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from truing.cli.output import exit_code_of_ranks, keep_running
 from truing.config import TrlOptions, load_recipe, read_table, translate_options
 from truing.utils.end_with_parent import end_with_parent
 from truing.utils.format import escape_lines
+from truing.utils.process_state import no_early_exit
 
 STOP_SECONDS = 20.0
 """Seconds in which a rank ends whose launcher has ended."""
@@ -69,6 +72,7 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
 ) -> None:
     """Train RECIPE's stages (SFT, RFT, REINFORCE, RLOO, GRPO, PPO), with evaluations around each."""
     end_with_parent(STOP_SECONDS)  # a rank, with its launcher
+    keep_running()
     trl_options = TrlOptions(
         datasets=datasets or (),
         batch_size=batch_size,
@@ -97,13 +101,14 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     if (ray or resolved.trainer.ranks > 1) and not is_launched():
         from truing.cli.train.start_ranks import start_ranks, start_ranks_by_ray
 
-        if ray:
-            raise typer.Exit(start_ranks_by_ray(resolved, out, resume, ray))
-        raise typer.Exit(start_ranks(resolved, out, resume))
+        start = partial(start_ranks_by_ray, address=ray) if ray else start_ranks
+        code = start(resolved, out, resume)
+        raise typer.Exit(code or exit_code_of_ranks())
     from truing.api import run_recipe  # takes seconds, and only ranks need it
     from truing.terminal.run_result import print_result, result_json
 
-    result = run_recipe(resolved, out=out, resume=resume)
+    with no_early_exit("training"):
+        result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
         print(result_json(result))
     else:

@@ -27,6 +27,7 @@ TruingError                     exit code 2; the message has the parts what, got
 """
 
 import re
+from typing import Self
 
 USERINFO = re.compile(r"(?<=://)[^\s/?#'\"@]+(?:@[^\s/?#'\"@]*)*@(?=[^\s/?#'\"@])")
 """User and password in a URL, with the @ behind them."""
@@ -59,6 +60,13 @@ class TruingError(Exception):
         if remedy:
             parts.append(f"remedy: {remedy}")
         super().__init__(redact("\n  ".join(parts)))
+
+    def of(self, where: str) -> Self:
+        """Return the error for a place, such as a row; the same error if the place is not known."""
+        if not where:
+            return self
+        what = f"{where}: {self.what}"
+        return type(self)(what, got=self.got, expected=self.expected, remedy=self.remedy)
 
 
 class RecipeError(TruingError):

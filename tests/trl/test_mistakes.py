@@ -35,7 +35,7 @@ def make(tmp_path, rows=TEXT, reward=score, args=None, trainer=None, **arguments
         ({"train": TEXT}, "choose a split"),
         ([{"question": "a"}], "rename_column\\('question', 'prompt'\\)"),
         ([{"prompt": "a"}, {"prompt": None}], "row 1.*\n.*\n.*\n.*filter"),
-        ([{"prompt": [{"from": "human", "value": "a"}]}], "maybe_convert_to_chatml"),
+        ([{"prompt": [{"speaker": "human", "text": "a"}]}], "maybe_convert_to_chatml"),
         ([{"prompt": [*CHAT[0]["prompt"], ASSISTANT]}], "row 0 .*ends with a message of the assistant"),
     ],
 )
@@ -58,7 +58,11 @@ def test_a_data_set_of_torch_is_a_list_of_rows(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "trainer", "text"),
     [
-        ([{**row, "image": "x"} for row in CHAT], {}, "column image': Truing trains on text"),
+        (
+            [{**row, "image": "x"} for row in CHAT],
+            {},
+            "column 'image' of row 0 of train_dataset(.|\n)*Truing trains on text",
+        ),
         ([{**row, "completions": 1} for row in TEXT], {}, "completions, which hides the column; rename"),
         ([{**row, "trainer_state": 1} for row in TEXT], {}, "column trainer_state"),
         (TEXT, {"eval_dataset": CHAT}, "prompts of one data set are text"),

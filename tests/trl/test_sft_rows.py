@@ -5,13 +5,18 @@ import pytest
 from truing.errors import DataError, RecipeError
 from truing.models.tiny import byte_tokenizer
 from truing.trl import SFTConfig, SFTTrainer
-from truing.trl.data.demonstrations import most_turns
+from truing.trl.data.demonstrations import demonstrated_turns
 from truing.trl.data.sft_rows import sft_rows
 from truing.trl.data.texts import demonstrated_texts, dropped_note
 
 SAID = [{"role": role, "content": "a"} for role in ("user", "assistant", "user", "assistant")]
 PAIR = {"prompt": "a", "completion": "b"}
 SAID_PAIR = {"prompt": SAID[:3], "completion": SAID[3:]}
+
+
+def read(texts):
+    rows = [{"text": text} for text in texts]
+    return sft_rows(rows, "train_dataset", SFTConfig("x"), None).conversations
 
 
 def kind(row, function=None, **arguments):
@@ -39,7 +44,8 @@ def test_the_arguments_say_what_is_trained(row, arguments, expected):
 def test_the_turns_of_a_prompt_are_trained_too():
     both = {"completion_only_loss": False, "assistant_only_loss": True}
     rows = sft_rows([SAID_PAIR], "train_dataset", SFTConfig("x", **both), None)
-    assert (rows.whole, most_turns(rows.rows)) == (False, 2)
+    (read,) = rows.conversations
+    assert (rows.whole, len(demonstrated_turns(read).turns)) == (False, 2)
 
 
 @pytest.mark.parametrize(
@@ -66,21 +72,14 @@ def test_rows_that_do_not_fit_are_refused(row, arguments, text):
 
 def test_all_tokens_of_a_text_but_the_first_are_trained():
     tokenizer, args = byte_tokenizer(), SFTConfig("x", max_length=4)
-    cut, ended = demonstrated_texts([{"text": "abcdef"}, {"text": "a"}], args, tokenizer)
+    cut, ended = demonstrated_texts(read(["abcdef", "a"]), args, tokenizer)
     assert (cut.token_ids, cut.context) == (tuple(b"abcd"), 1)
     assert ended.token_ids == (*b"a", tokenizer.eos_token_id)
     kept_end = SFTConfig("x", max_length=2, truncation_mode="keep_end")
-    (end,) = demonstrated_texts([{"text": "abc"}], kept_end, tokenizer)
+    (end,) = demonstrated_texts(read(["abc"]), kept_end, tokenizer)
     assert end.token_ids == (*b"c", tokenizer.eos_token_id)
-    with pytest.raises(DataError, match="row 0 has no token to train"):
-        [*demonstrated_texts([{"text": ""}], args, tokenizer)]
-
-
-def test_turns_are_counted():
-    assert most_turns([{"text": "a"}]) == 1
-    assert most_turns([{"messages": SAID[:1]}]) == 1  # refused later, as no demonstration
-    assert most_turns([{"messages": SAID[:2]}, {"messages": SAID}]) == 2
-    assert most_turns([{"prompt": SAID[:1], "completion": SAID[1:]}]) == 2
+    with pytest.raises(DataError, match="row 0 of train_dataset has no token to train"):
+        [*demonstrated_texts(read([""]), args, tokenizer)]
 
 
 def test_the_rows_of_an_evaluation_are_of_the_same_kind(tmp_path):
@@ -112,16 +111,17 @@ def test_what_the_template_leaves_out_is_noted(row, template, lost):
     rows = [{"messages": [{"role": "user", "content": "user"}]}, row]
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
-    note = dropped_note(rows, SFTConfig("x"), tokenizer, "train_dataset")
+    conversations = sft_rows(rows, "train_dataset", SFTConfig("x"), None).conversations
+    note = dropped_note(conversations, tokenizer, "train_dataset")
     assert note.endswith(lost) if lost else not note
 
 
 def test_a_template_that_refuses_a_conversation_is_named():
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = REFUSES
-    rows = demonstrated_texts([{"messages": SAID}], SFTConfig("x"), tokenizer)
-    with pytest.raises(DataError, match=r"does not render a conversation(.|\n)*no tools"):
-        next(rows)
+    rows = sft_rows([{"messages": SAID}], "train_dataset", SFTConfig("x"), None).conversations
+    with pytest.raises(DataError, match=r"does not render row 0 of train_dataset(.|\n)*no tools"):
+        next(demonstrated_texts(rows, SFTConfig("x"), tokenizer))
 
 
 def test_the_template_of_a_path_is_that_of_the_saved_tokenizer(tmp_path):

@@ -58,12 +58,24 @@ def prompt_date(tokenizer: PreTrainedTokenizerBase, declared: datetime.date | No
     return None
 
 
-def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
-    """Raise for template variables that the template does not read: they would have no effect."""
-    for name in unread_variables(tokenizer, variables):
+def check_template_kwargs(
+    tokenizer: PreTrainedTokenizerBase,
+    variables: Mapping[str, Any],
+    template: str | None = None,
+    source: str = "chat.template_kwargs",
+) -> None:
+    """Raise for template variables that the template does not read: they would have no effect.
+
+    Args:
+        tokenizer: with the template, unless ``template`` is given.
+        variables: their values by name.
+        template: another template than the tokenizer's.
+        source: where the variables are set, for the error.
+    """
+    for name in unread_variables(tokenizer, variables, template):
         raise ModelError(
             "the chat template does not read this variable",
-            got=f"chat.template_kwargs.{name} = {variables[name]!r}",
+            got=f"{source}.{name} = {variables[name]!r}",
             expected="a variable in the source of the template",
             remedy="remove it, or set a model.chat_template that reads it",
         )

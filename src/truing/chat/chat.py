@@ -1,9 +1,10 @@
 """The chat of a model: its tokenizer, stop ids, chat template and tool format."""
 
 import datetime
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -50,6 +51,25 @@ class Chat:
     template_kwargs: Mapping[str, Any] = field(
         default_factory=dict[str, Any]
     )  # extra variables of the template
+
+    def with_variables(self, variables: Mapping[str, Any]) -> "Chat":
+        """Return the chat with variables of the template of one task, which count before the recipe's.
+
+        Raises:
+            ModelError: The template does not read one of them.
+        """
+        if not variables:
+            return self
+        key = json.dumps(variables, sort_keys=True, default=repr)
+        if key not in self._variants:
+            check_template_kwargs(self.tokenizer, variables, source="chat_template_kwargs")
+            self._variants[key] = replace(self, template_kwargs={**self.template_kwargs, **variables})
+        return self._variants[key]
+
+    @cached_property
+    def _variants(self) -> dict[str, "Chat"]:
+        """Results of ``with_variables``."""
+        return {}
 
     def render_text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
@@ -149,6 +169,8 @@ class Chat:
     def _marked_message(self, message: Message, sampled: Iterable[str]) -> Message:
         """Return a message whose texts become no control tokens, except those that the policy sampled.
 
+        A text for the tokenizer (role ``text``) stays as it is.
+
         Raises:
             DataError: Its role contains a control token: templates compare roles, so it cannot contain marks.
         """
@@ -159,6 +181,8 @@ class Chat:
                 expected='a word, such as "user" or "tool"',
                 remedy="name the role without it",
             )
+        if message["role"] == "text":
+            return message
         control = self.control.without(sampled)
         content = control.without(self.allowed_in_content) if message["role"] == "assistant" else control
         return {

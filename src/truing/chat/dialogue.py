@@ -8,6 +8,7 @@ rendering, and a new sample begins.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ class Dialogue:
     token_ids: Tensor  # [T] int64
     # sampled control tokens, by message index
     sampled_control_tokens: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
+    # variables of the template, of the task
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +53,16 @@ def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
     """Return the dialogue of a task's prompt, and its context."""
     prompt = render_prompt(chat, task)
     is_text = isinstance(task.demonstration, DemonstratedText)
-    text = text_of(chat, prompt.token_ids) if is_text else chat.render_text(task.messages, task.tools)
-    dialogue = Dialogue(task.messages, task.tools, len(task.messages), text, prompt.token_ids)
+    rendered_by = chat.with_variables(task.template_kwargs)
+    text = text_of(chat, prompt.token_ids) if is_text else rendered_by.render_text(task.messages, task.tools)
+    dialogue = Dialogue(
+        task.messages,
+        task.tools,
+        len(task.messages),
+        text,
+        prompt.token_ids,
+        template_kwargs=task.template_kwargs,
+    )
     return dialogue, TurnContext(prompt.token_ids, prompt.origin)
 
 
@@ -85,7 +96,7 @@ def _sampled_control_tokens(chat: Chat, ids: Tensor, text: str) -> frozenset[str
 
 def observe(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, TurnContext]:
     """Return the dialogue extended by the environment's replies, up to the generation prompt."""
-    messages = (*dialogue.messages, *replies)
+    chat, messages = chat.with_variables(dialogue.template_kwargs), (*dialogue.messages, *replies)
     rendering = chat.render(messages, dialogue.tools, sampled_control_tokens=dialogue.sampled_control_tokens)
     text = rendering.text
     origins = [_content_origin(i, message, dialogue) for i, message in enumerate(messages)]

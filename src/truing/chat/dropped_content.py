@@ -15,6 +15,8 @@ from truing.chat.reasoning import reasoning_tags
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolSpec
 
+REASONING = "the reasoning"
+
 FIRST_NUMBER = 7358113
 """The first number of the markers for numbers."""
 
@@ -46,6 +48,8 @@ class MarkedMessages:
         """Add a message with markers."""
         calls = [self._call(i, call) for i, call in enumerate(message.get("tool_calls") or ())]
         marked = {**message, "content": self._content(message)}
+        if "reasoning_content" in message:
+            marked["reasoning_content"] = self._marker(message["role"], REASONING, thought=True)
         self.messages.append(marked | ({"tool_calls": calls} if calls else {}))
 
     def _marker(self, role: str, name: str, *, thought: bool = False, call: str = "") -> str:
@@ -61,7 +65,7 @@ class MarkedMessages:
         if match is None:
             return self._marker(role, "the text") if content.strip() else content
         tag_open, inner, tag_close, text = match.groups(default="")
-        inner = f"\n{self._marker(role, 'the reasoning', thought=True)}\n" if inner.strip() else inner
+        inner = f"\n{self._marker(role, REASONING, thought=True)}\n" if inner.strip() else inner
         return tag_open + inner + tag_close + (self._marker(role, "the text") if text.strip() else text)
 
     def _call(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -152,9 +156,17 @@ def check_reply_written(
             "the chat template drops a part of a demonstrated turn",
             got=f"it drops {describe_parts(dropped)}",
             expected="every text, reasoning, call and argument of the turn",
-            remedy="demonstrate only what it can write (one call per turn, no text next to a call), or set"
-            ' chat.tool_prompt = "hermes", with which Truing writes text and calls itself',
+            remedy=REMEDIES[any(part.is_reasoning for part in dropped)],
         )
+
+
+REMEDIES = {
+    False: "demonstrate only what it can write (one call per turn, no text next to a call), or set"
+    ' chat.tool_prompt = "hermes", with which Truing writes text and calls itself',
+    True: "set a model.chat_template that writes reasoning_content, or write the reasoning into the content,"
+    " as <think>…</think>",
+}
+"""What to do about a part of a turn that a template drops, by whether it is reasoning."""
 
 
 def describe_parts(parts: Sequence[ContentPart]) -> str:

@@ -22,7 +22,7 @@ from truing.chat.template_features import PROBE_ANSWER as MARK
 from truing.chat.template_features import PROBE_QUESTION, common_prefix_length
 from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.chat.unshown_tools import refuse_unshown_tools
-from truing.errors import DataError
+from truing.errors import DataError, ModelError
 from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
 from truing.types.rollout import DemonstratedText, Task
 from truing.types.token import Origin
@@ -51,8 +51,17 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
     if isinstance(task.demonstration, DemonstratedText):
         context = torch.tensor(task.demonstration.token_ids[: task.demonstration.context])
         return Prompt(context, torch.full((len(context),), Origin.PROMPT, dtype=torch.uint8))
+    try:
+        return _render_messages(chat.with_variables(task.template_kwargs), task)
+    except (DataError, ModelError) as error:
+        raise error.of(task.where) from error
+
+
+def _render_messages(chat: Chat, task: Task) -> Prompt:
+    """Return the prompt of a task with messages."""
     for message in task.messages:
-        check_no_special_tokens(chat, message["content"])
+        if message["role"] != "text":
+            check_no_special_tokens(chat, message["content"] + message.get("reasoning_content", ""))
     rendering = chat.render(task.messages, task.tools)
     homes = [Origin.PROMPT] * len(task.messages)
     spans = content_spans(chat, task.messages, task.tools, rendering.text, homes)
@@ -70,7 +79,7 @@ def encode_reply(
     chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec] = ()
 ) -> Tensor:
     """Return the ids [L] that a policy would sample for this reply after ``messages``."""
-    check_no_special_tokens(chat, f"{reply.content}{reply.calls}")
+    check_no_special_tokens(chat, f"{reply.reasoning}{reply.content}{reply.calls}")
     rendering, start = _render_reply(chat, messages, reply, tools)
     check_reply_written(chat, messages, reply, tools)
     stops = [(rendering.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
@@ -160,7 +169,8 @@ def check_no_special_tokens(chat: Chat, text: str) -> None:
             f"a text of the task holds the special token {token!r}",
             got=text if len(text) < 200 else f"{text[:200]} […]",
             expected="plain text: the template alone writes special tokens",
-            remedy="remove it from the data, or rewrite it",
+            remedy="remove it from the data, or rewrite it; give messages, not a text that a template"
+            " has made of them",
         )
 
 

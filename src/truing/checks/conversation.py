@@ -58,8 +58,9 @@ def turns_extend(trial: TrialRun) -> CheckResult:
 
 def prompts_show_all(trial: TrialRun) -> CheckResult:
     """Check that the first prompt of each task shows all of its messages."""
-    chat, findings = trial.context.chat, []
+    findings = []
     for task in trial.tasks:
+        chat = trial.context.chat.with_variables(task.template_kwargs)
         missing = describe_parts(dropped_parts(chat, task.messages, task.tools)) or _altered(chat, task)
         if missing:
             findings.append(_hidden_message_finding(task, f"the prompt does not show {missing}"))
@@ -72,7 +73,8 @@ def later_prompts_show_all(trial: TrialRun) -> CheckResult:
     for episode in trial.demonstrated:
         for turn, messages in enumerate(_messages_so_far(episode), 2):
             count += 1
-            if missing := describe_parts(dropped_parts(trial.context.chat, messages, episode.task.tools)):
+            chat = trial.context.chat.with_variables(episode.task.template_kwargs)
+            if missing := describe_parts(dropped_parts(chat, messages, episode.task.tools)):
                 findings.append(
                     _hidden_message_finding(
                         episode.task, f"the prompt of turn {turn} does not show {missing}"

@@ -15,7 +15,7 @@ from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_r
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial_episodes import TrialRun, trial_samples
 from truing.errors import DataError
-from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.rollout import Task
 
 TEMPLATE = "the chat template"
@@ -24,7 +24,6 @@ SHOWN = 40
 """Characters of a text that a finding shows."""
 
 ANSWER = AssistantMessage("truing")
-KEYS = ("name", "arguments")
 
 
 def generation_prompt(trial: TrialRun) -> CheckResult:
@@ -136,12 +135,13 @@ def prompts_agree(trial: TrialRun) -> CheckResult:
 
 def demonstrations_agree(trial: TrialRun) -> CheckResult:
     """Check that a demonstration's ids decode to the text that the template writes for its conversation."""
-    chat, findings, count = trial.context.chat, [], 0
+    findings, count = [], 0
     last_samples = {
         episode.task.task_id: (episode, sample) for episode, sample in trial_samples(trial.demonstrated)
     }  # the last of each
     for episode, sample in last_samples.values():
         count += 1
+        chat = trial.context.chat.with_variables(episode.task.template_kwargs)
         messages = [*episode.task.messages, *_up_to_last_answer(episode.rollout.messages)]
         # some tokenizers, such as Qwen's, compose letters and accents: the text is the same
         text = normalize("NFC", text_of(chat, sample.token_ids)).strip()
@@ -166,10 +166,8 @@ def tools_are_shown(trial: TrialRun) -> CheckResult:
     findings = []
     for task in tasks:
         try:
-            missing = [
-                *_missing_names(trial.context.chat, task),
-                *_missing_descriptions(trial.context.chat, task),
-            ]
+            chat = trial.context.chat.with_variables(task.template_kwargs)
+            missing = [*_missing_names(chat, task), *_missing_descriptions(chat, task)]
         except DataError:  # the template rejects the task; ``attempts_end`` reports it
             continue
         if missing:
@@ -197,10 +195,7 @@ def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSp
     )
     start = reply_start(prompt, whole, chat.tool_format)
     text = whole if start is None else prompt + whole[start:]
-    calls = messages[-1].get("tool_calls", ())
-    message = AssistantMessage(
-        calls=tuple(ToolCall(**{key: call["function"][key] for key in KEYS}) for call in calls)
-    )
+    message = AssistantMessage(calls=AssistantMessage.of(messages[-1]).calls)
     stop = None if text.rstrip().endswith(chat.stops) else next_message_stop(chat, message, tools)
     return text if stop is None else text + chat.stops[chat.stop_ids.index(stop)]
 

@@ -133,7 +133,12 @@ class DemonstrationTurns:
 
 def demonstrated(chat: Chat, attempt: Attempt, message: AssistantMessage) -> Completion:
     """Return a message as the next turn of an attempt, in the ids that the policy would sample."""
-    return _demonstration(encode_reply(chat, attempt.dialogue.messages, message, attempt.dialogue.tools))
+    dialogue = attempt.dialogue
+    chat = chat.with_variables(dialogue.template_kwargs)
+    try:
+        return _demonstration(encode_reply(chat, dialogue.messages, message, dialogue.tools))
+    except DataError as error:
+        raise error.of(attempt.task.where) from error
 
 
 def _rest_of(text: DemonstratedText) -> Completion:

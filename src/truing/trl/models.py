@@ -21,6 +21,9 @@ RAW_TEMPLATE = (
 )
 """Renders a prompt of text as it is, and behind it a completion with its end."""
 
+RAW_BEGINNING = "{% if not messages[0]['content'].startswith(bos_token) %}{{ bos_token }}{% endif %}"
+"""Renders the beginning of a text, which a text that a chat template has written may have already."""
+
 
 def model_name(model: Any) -> str:
     """Return the name of a model, for the default of ``output_dir``."""
@@ -97,4 +100,4 @@ def raw_template(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the template of prompts of text, with the beginning that the tokenizer adds to a text."""
     ids = tokenizer("a")["input_ids"]
     begins = tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id]
-    return ("{{ bos_token }}" if begins else "") + RAW_TEMPLATE
+    return (RAW_BEGINNING if begins else "") + RAW_TEMPLATE

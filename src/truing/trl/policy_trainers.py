@@ -16,7 +16,7 @@ from truing.trl.arguments.recipe import engine_tables, eval_table, evaluates, me
 from truing.trl.data.env import FactoryEnv, RowsEnv, env_of
 from truing.trl.data.reward_models import RewardModel
 from truing.trl.data.rewards import TAKEN, BatchFunction, Scorer, function_name, rewards_of
-from truing.trl.data.rows import Row, check_column, check_last_role, columns_of, rows_of
+from truing.trl.data.rows import Row, check_last_role, columns_of, rows_of
 from truing.trl.data.tools import factories_of, tools_given
 from truing.trl.trainer import TrlTrainer
 
@@ -52,7 +52,8 @@ class PolicyTrainer(TrlTrainer):
         rows: dict[Any, Sequence[Row]] = {"train": _rows(train_dataset, "train_dataset", bool(factories))}
         if eval_dataset is not None:
             rows["eval"] = _rows(eval_dataset, "eval_dataset", bool(factories))
-        is_text = self._check_rows(rows, has_tools=bool(tools or factories))
+        self.env = env = env_of(rows, factories, tools)
+        is_text = self._check_rows(env, rows, has_tools=bool(tools or factories))
         self.eval_count = len(rows.get("eval", ()))
         batches = sampled_batches(args, len(rows["train"]), RANKS, problems)
         turns = None
@@ -66,7 +67,6 @@ class PolicyTrainer(TrlTrainer):
             engine_tables(args, problems),
             {"eval": eval_table(args, batches, self.eval_count if evaluates(args) else 0, problems)},
         )
-        self.env = env = env_of(rows, factories, tools)
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
         self._finish(batches, tables, text=is_text, **common)
         self.scorer.tokenizer = self.processing_class
@@ -76,24 +76,21 @@ class PolicyTrainer(TrlTrainer):
             "log_metric": self._state.log_metric,
         }
 
-    def _check_rows(self, rows: Mapping[Any, Sequence[Row]], *, has_tools: bool) -> bool:
+    def _check_rows(self, env: RowsEnv, rows: Mapping[Any, Sequence[Row]], *, has_tools: bool) -> bool:
         """Return whether the prompts are text; add what Truing would train otherwise than TRL."""
-        kinds = {check_column(each, "prompt", f"{split}_dataset") for split, each in rows.items()}
+        kinds = {prompt.is_text for prompt in env.prompts.values()}
         remedy = "make each prompt a list of messages"
         if len(kinds) > 1:
             reason = "prompts of one data set are text, and those of the other messages"
             self.problems.add("eval_dataset", "other prompts", reason, remedy)
-        elif has_tools and kinds == {False}:
+        elif has_tools and kinds == {True}:
             self.problems.add("train_dataset", "prompts of text", "tools need messages", remedy)
+        check_last_role([*env.prompts.values()])
         for split, each in rows.items():
-            check_last_role(each, f"{split}_dataset")
-            for name in {"image", "images"} & {*columns_of(each)}:
-                reason = "Truing trains on text; TRL would show the images to the model"
-                self.problems.add(f"{split}_dataset", f"column {name}", reason, "remove the column")
             for name in sorted(TAKEN & {*columns_of(each)}):
                 reason = f"reward functions get an argument {name}, which hides the column"
                 self.problems.add(f"{split}_dataset", f"column {name}", reason, "rename or remove the column")
-        return kinds == {False}
+        return kinds == {True}
 
     def _set_rewards(self, env: RowsEnv, reward_funcs: Any, processing_classes: Any) -> Scorer:
         """Give an environment its rewards; return their scorer."""

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from truing.envs.base import Split
+from truing.envs.conversations import Conversation, row_notes
 from truing.errors import DataError, RecordError
 from truing.trainer.demonstration_loss import demonstration_loss
 from truing.trl.arguments.batches import Batches, row_batches
 from truing.trl.arguments.configs import SFTConfig
 from truing.trl.arguments.processes import RANKS
 from truing.trl.arguments.recipe import LONGEST_REPLY, evaluates, evaluation_every
-from truing.trl.data.demonstrations import DemonstrationsEnv, conversation, most_turns
-from truing.trl.data.rows import Row
+from truing.trl.data.demonstrations import DemonstrationsEnv, demonstrated_turns
 from truing.trl.data.sft_rows import SftRows, sft_rows
-from truing.trl.data.texts import CUTS, demonstrated_texts, dropped_note
+from truing.trl.data.texts import CUTS, demonstrated_texts, dropped_note, rendered
 from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
 from truing.trl.trainer import TrlTrainer
 
@@ -74,8 +74,8 @@ class SFTTrainer(TrlTrainer):
         self._formatting_func = formatting_func
         self._train = sft_rows(train_dataset, "train_dataset", args, formatting_func)
         self._eval = None if eval_dataset is None else self._eval_rows(eval_dataset)
-        rows = [*self._train.rows, *(self._eval.rows if self._eval else ())]
-        batches = row_batches(args, len(self._train.rows), RANKS, self.problems)
+        turns = max(map(_most_turns, [self._train, *([self._eval] if self._eval else ())]))
+        batches = row_batches(args, len(self._train.conversations), RANKS, self.problems)
         tables: dict[str, Any] = {
             "stages": ["sft"],
             "sft": {
@@ -85,7 +85,7 @@ class SFTTrainer(TrlTrainer):
                 **self._loss_table(batches),
             },
             "eval": {"tasks": 0, "base": args.eval_on_start},
-            "episode": {"max_turns": 1 if self._train.whole else most_turns(rows)},
+            "episode": {"max_turns": turns},
         }
         tables["episode"]["max_reply_chars"] = LONGEST_REPLY
         if args.chat_template_path:
@@ -118,7 +118,9 @@ class SFTTrainer(TrlTrainer):
         if self.run is None:
             self._write_inputs()
         recipe = self.recipe.model_copy(
-            update={"sft": self.recipe.stage("sft").model_copy(update={"eval_tasks": len(rows.rows)})}
+            update={
+                "sft": self.recipe.stage("sft").model_copy(update={"eval_tasks": len(rows.conversations)})
+            }
         )
         measured = demonstration_loss(recipe, self._env_of(rows), self.run)
         return self._evaluated({f"{metric_key_prefix}_loss": measured.loss})
@@ -126,11 +128,11 @@ class SFTTrainer(TrlTrainer):
     def _eval_rows(self, dataset: Any) -> SftRows:
         """Return the rows of an evaluation data set; raise unless they are trained as the others are."""
         rows = sft_rows(dataset, "eval_dataset", self.args, self._formatting_func)
-        if rows[1:] != self._train[1:]:
+        if (rows.whole, rows.text) != (self._train.whole, self._train.text):
             raise DataError(
                 "train_dataset and eval_dataset have rows of different kinds",
-                got=f"columns {', '.join(rows.rows[0])}",
-                expected=f"columns such as {', '.join(self._train.rows[0])}",
+                got=f"{_kind(rows)} in eval_dataset, {_kind(self._train)} in train_dataset",
+                expected="rows of one kind",
             )
         return rows
 
@@ -146,7 +148,10 @@ class SFTTrainer(TrlTrainer):
                 "pass it, or leave it out",
             )
             return {}
-        return {"eval_tasks": len(self._eval.rows), "eval_every": evaluation_every(self.args, batches)}
+        return {
+            "eval_tasks": len(self._eval.conversations),
+            "eval_every": evaluation_every(self.args, batches),
+        }
 
     def _env_of(self, evaluated: SftRows | None) -> DemonstrationsEnv:
         """Return the environment of the training rows and of rows to measure the loss on."""
@@ -155,28 +160,24 @@ class SFTTrainer(TrlTrainer):
         if evaluated is not None:
             splits["eval"] = evaluated
         for split, rows in splits.items():
+            dataset, tokenizer = f"{split}_dataset", self.processing_class
             if rows.whole:
-                rendered_by = (self.args, self.processing_class)
-                env.add_texts(split, demonstrated_texts(rows.rows, *rendered_by), self.processing_class)
-                if note := dropped_note(rows.rows, *rendered_by, f"{split}_dataset"):
-                    env.notes.append(note)
+                texts = demonstrated_texts(rows.conversations, self.args, tokenizer)
+                env.add_texts(split, texts, tokenizer)
+                env.notes += row_notes(rows.conversations, dataset)
+                env.notes += [note] if (note := dropped_note(rows.conversations, tokenizer, dataset)) else []
             else:
-                self._check_lengths(rows.rows, f"{split}_dataset")
-                env.add_turns(split, rows.rows)
+                self._check_lengths(rows.conversations, dataset)
+                env.add_turns(split, rows.conversations, dataset, tokenizer.eos_token)
+            env.notes += rows.notes
         return env
 
-    def _check_lengths(self, rows: Sequence[Row], dataset: str) -> None:
+    def _check_lengths(self, conversations: Sequence[Conversation], dataset: str) -> None:
         """Raise if a row has more tokens than ``max_length``: TRL would cut it, Truing trains it whole."""
         longest = self.args.max_length
         if longest is None:
             return
-        template = {"chat_template": self._template} if self._template is not None else {}
-        texts = [
-            self.processing_class.apply_chat_template(
-                [*conversation(row)], tools=row.get("tools") or None, tokenize=False, **template
-            )
-            for row in rows
-        ]
+        texts = [rendered(each, self.processing_class, template=self._template) for each in conversations]
         lengths = [len(ids) for ids in self.processing_class(texts, add_special_tokens=False)["input_ids"]]
         long = [index for index, length in enumerate(lengths) if length > longest]
         if long:
@@ -186,3 +187,13 @@ class SFTTrainer(TrlTrainer):
                 f" {max(lengths)} tokens",
                 remedy="shorten or drop them, or set max_length=None, which trains them whole",
             )
+
+
+def _most_turns(rows: SftRows) -> int:
+    """Return the most trained turns of a row; a whole text counts as one."""
+    return 1 if rows.whole else max(len(demonstrated_turns(each).turns) for each in rows.conversations)
+
+
+def _kind(rows: SftRows) -> str:
+    """Return what is trained of rows, in words."""
+    return f"{'whole' if rows.whole else 'turns of'} {'texts' if rows.text else 'conversations'}"

@@ -1,11 +1,14 @@
 """Messages of an episode, the tools that a model can call, and its calls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Message = Mapping[str, Any]
 """One chat message: ``role``, ``content`` and whatever else the chat template reads.
+
+``reasoning_content`` is reasoning beside the content, which transformers also shows to templates that call it
+``thinking``. A message of role ``text`` is text for the tokenizer: its special tokens are special tokens.
 
 Truing adds ``lost_chars`` to a tool's message whose end was truncated, and ``cut_chars`` to a prompt's
 message whose beginning was. Chat templates ignore both.
@@ -19,11 +22,13 @@ class ToolSpec:
     name: str
     description: str
     parameters: Mapping[str, Any]  # the JSON schema of an object
+    # what else describes it, such as ``return`` and ``strict``
+    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def schema(self) -> dict[str, Any]:
         """Return the OpenAI form, which chat templates take in ``tools=``."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
-        return {"type": "function", "function": function}
+        return {"type": "function", "function": function | dict(self.others)}
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,32 @@ class AssistantMessage:
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
     parse_errors: tuple[str, ...] = ()  # one error per malformed call, as it is reported to the model
+    reasoning: str = (
+        ""  # of a demonstration, beside its content; what the policy samples has it in its content
+    )
+
+    @classmethod
+    def of(cls, message: Message) -> "AssistantMessage":
+        """Return what ``to_dict`` made of a message."""
+        functions = [(call["function"], call.get("id")) for call in message.get("tool_calls", ())]
+        calls = tuple(ToolCall(each["name"], each["arguments"], id) for each, id in functions)
+        return cls(message["content"], calls, reasoning=message.get("reasoning_content", ""))
 
     def to_dict(self) -> Message:
         """Return the message in the form that chat templates read; calls are numbered from 0."""
-        if not self.calls:
-            return {"role": "assistant", "content": self.content}
-        calls = [
-            {
-                "id": call.id or call_id(i),
-                "type": "function",
-                "function": {"name": call.name, "arguments": dict(call.arguments)},
-            }
-            for i, call in enumerate(self.calls)
-        ]
-        return {"role": "assistant", "content": self.content, "tool_calls": calls}
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id or call_id(i),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": dict(call.arguments)},
+                }
+                for i, call in enumerate(self.calls)
+            ]
+        return message
 
 
 def call_id(index: int) -> str:

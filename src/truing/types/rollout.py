@@ -36,6 +36,9 @@ class Task:
     demonstration: str | tuple[AssistantMessage, ...] | DemonstratedText | None = None
     tools: tuple[ToolSpec, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what else graders need, by name
+    # variables of the chat template for this task, which count before the recipe's
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    where: str = field(default="", compare=False)  # the row that it was read from
 
 
 @dataclass(frozen=True, eq=False)

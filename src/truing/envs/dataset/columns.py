@@ -5,15 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from truing.envs.conversations import Conversation, read_row
 from truing.envs.data.rows import Row
 from truing.envs.dataset.config import DatasetConfig
-from truing.envs.dataset.messages import (
-    message_texts,
-    prompt_and_demonstration,
-    read_completion,
-    read_messages,
-    read_tools,
-)
+from truing.envs.dataset.messages import message_texts, prompt_and_demonstration
 from truing.envs.dataset.named_rewards import answer_checks
 from truing.errors import DataError
 from truing.types.rollout import Task
@@ -35,39 +30,40 @@ class Columns:
         self._config = config
         self._answer_checks = answer_checks(config)
 
-    def task(self, row: Row, prefix: str) -> Task:
-        """Return a row as a task; ``prefix`` begins its id.
+    def task(self, row: Row, prefix: str) -> tuple[Task, Conversation]:
+        """Return a row as a task, and what was read of it; ``prefix`` begins the task's id.
 
         Raises:
             DataError: A column is missing or unusable; the error names file, row and the nearest column.
         """
-        config, read = self._config, set[str]()
+        config, read = self._config, {"chat_template_kwargs"}
         prompt_column = self._prompt_column(row)
         answer = self._answer(row, read)
         completion = self._optional("completion", row, read)
-        tools = self._optional("tools", row, read)
+        self._optional("tools", row, read)
         identity = self._optional("id", row, read)
         read.add(prompt_column)
-        with _Place(row, prompt_column):
-            messages = read_messages(row.values[prompt_column])
-            prompt, demonstration = prompt_and_demonstration(messages, keep_last=completion is not None)
-        if completion is not None:
-            with _Place(row, self._name("completion")):
-                demonstration = read_completion(completion)
-        with _Place(row, self._name("tools")):
-            specs = () if tools is None else read_tools(tools)
+        has_completion = completion is not None
+        columns = [prompt_column, *([self._name("completion")] if has_completion else [])]
+        said = read_row(row.values, row.where, columns, tools=self._name("tools"))
+        prompt, demonstration = prompt_and_demonstration(said, has_completion=has_completion)
+        last = len(said.messages) - 1
+        said = said.noting_marks([last] if demonstration is not None else [])
         if config.system and prompt[0]["role"] != "system":
             prompt = ({"role": "system", "content": config.system}, *prompt)
-        name = _content_hash(prompt, answer) if identity is None else identity
-        return Task(
+        name = _content_hash(prompt, answer, said.template_kwargs) if identity is None else identity
+        task = Task(
             task_id=f"{prefix}{name}",
             family="dataset",
             messages=prompt,
             answer=answer,
             demonstration=demonstration,
-            tools=specs,
+            tools=said.tools,
             info={column: value for column, value in row.values.items() if column not in read},
+            template_kwargs=said.template_kwargs,
+            where=row.where,
         )
+        return task, said
 
     def split_key(self, row: Row, task: Task) -> str:
         """Return what keeps rows in one split: the value of ``split_column``, or the prompt."""
@@ -125,25 +121,6 @@ class Columns:
         return value
 
 
-class _Place:
-    """Names the column and the row of a value that cannot be read."""
-
-    def __init__(self, row: Row, column: str) -> None:
-        self._row, self._column = row, column
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError):
-            shown = repr(self._row.values.get(self._column))
-            raise DataError(
-                f"column {self._column!r} of {self._row.where} cannot be used",
-                got=shown if len(shown) <= 300 else f"{shown[:300]} […]",
-                expected=error,
-            ) from error
-
-
 def _missing(row: Row, column: str, key: str) -> DataError:
     """Return the error for a column that a row lacks, with the nearest that it has."""
     names = list(row.values)
@@ -158,7 +135,8 @@ def _missing(row: Row, column: str, key: str) -> DataError:
     )
 
 
-def _content_hash(prompt: Sequence[Mapping[str, Any]], answer: Any) -> str:
+def _content_hash(prompt: Sequence[Mapping[str, Any]], answer: Any, variables: Mapping[str, Any]) -> str:
     """Return a name for a row without an id, which does not depend on its place in the file."""
-    content = json.dumps([list(map(dict, prompt)), answer], sort_keys=True, default=repr)
+    parts = [list(map(dict, prompt)), answer, *([dict(variables)] if variables else [])]
+    content = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12]

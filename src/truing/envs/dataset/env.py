@@ -1,8 +1,10 @@
 """Own data as an environment: each row is a task of one turn."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from truing.envs.base import Split, hash_fraction, prompt_key
+from truing.envs.conversations import Conversation, column_notes, row_notes
 from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import UsableRows, row_name, usable_rows
 from truing.envs.dataset.columns import Columns
@@ -11,8 +13,13 @@ from truing.envs.dataset.named_rewards import make_rewards
 from truing.errors import DataError
 from truing.types.rollout import Task
 
-Placed = tuple[Task, Row]
-"""A task, and the row that it was read from."""
+
+class Placed(NamedTuple):
+    """A task, and the row that it was read from."""
+
+    task: Task
+    row: Row
+    read: Conversation
 
 
 class Dataset:
@@ -25,16 +32,16 @@ class Dataset:
         self.rewards = make_rewards(config)
         self._columns = Columns(config)
         read = self._read(config.data, "")
-        train, evaluation, self.notes = read.converted, [], read.notes()
+        train, evaluation, self.notes = read.converted, [], _notes(read, "data")
         if config.eval_data is None:
             train, evaluation = self._held_out(train)
         else:
             apart = self._read(config.eval_data, "eval/")
-            evaluation, self.notes = apart.converted, (*self.notes, *apart.notes())
+            evaluation, self.notes = apart.converted, (*self.notes, *_notes(apart, "eval_data"))
         _check_apart(train, evaluation)
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": [task for task, _ in train][: config.train_limit],
-            "eval": [task for task, _ in evaluation][: config.eval_limit],
+            "train": [each.task for each in train][: config.train_limit],
+            "eval": [each.task for each in evaluation][: config.eval_limit],
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -47,14 +54,19 @@ class Dataset:
         rows = [row for spec in specs for row in read_rows(parse_spec(spec))]
         return usable_rows(
             rows,
-            lambda row: (self._columns.task(row, prefix), row),
+            lambda row: self._placed(row, prefix),
             name=row_name,
-            key=lambda placed: placed[0].task_id,
+            key=lambda placed: placed.task.task_id,
         )
+
+    def _placed(self, row: Row, prefix: str) -> Placed:
+        """Return the task of a row."""
+        task, read = self._columns.task(row, prefix)
+        return Placed(task, row, read)
 
     def _held_out(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Placed]]:
         """Return the rows to train on, and a share for evaluation: the keys with the smallest hashes."""
-        keys = [self._columns.split_key(row, task) for task, row in placed]
+        keys = [self._columns.split_key(each.row, each.task) for each in placed]
         ordered = sorted(set(keys), key=lambda key: (hash_fraction("split", self.config.seed, key), key))
         count = max(1, round(self.config.eval_share * len(ordered)))  # few rows have an evaluation too
         chosen = set(ordered[:count])
@@ -64,10 +76,16 @@ class Dataset:
         )
 
 
+def _notes(rows: UsableRows[Placed], dataset: str) -> tuple[str, ...]:
+    """Return the notes on rows: which are left out, and what of the others is not read."""
+    columns = column_notes([each.task.info for each in rows.converted], (), dataset, for_rewards=True)
+    return (*rows.notes(), *row_notes([each.read for each in rows.converted], dataset), *columns)
+
+
 def _check_apart(train: Sequence[Placed], evaluation: Sequence[Placed]) -> None:
     """Raise if a prompt is trained on and evaluated."""
-    trained_on = {prompt_key(task): row.where for task, row in train}
-    for task, row in evaluation:
+    trained_on = {prompt_key(each.task): each.row.where for each in train}
+    for task, row, _ in evaluation:
         if place := trained_on.get(prompt_key(task)):
             raise DataError(
                 "a row for evaluation has the prompt of a row to train on",

@@ -1,19 +1,23 @@
 """Rows of an SFT data set as tasks with demonstrations: of turns of the assistant, or of whole texts."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from truing.envs.base import Split
+from truing.envs.conversations import Conversation, row_notes
 from truing.errors import DataError
 from truing.rewards import Rewards
-from truing.trl.data.rows import Row, is_conversation, messages_of
-from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import DemonstratedText, Task
+
+OPENS_UNASKED = "a first message of the assistant is context: an answer is trained, and nothing precedes it"
+ENDS_UNANSWERED = "messages behind the last trained turn are not trained, and change nothing"
 
 
 class ScriptedEpisode:
-    """The messages of a conversation between its turns of the assistant."""
+    """The messages of a conversation between its trained turns."""
 
     def __init__(self, replies: Sequence[Sequence[Message]]) -> None:
         self._replies = iter(replies)
@@ -27,6 +31,15 @@ class ScriptedEpisode:
         return {}
 
 
+class DemonstratedTurns(NamedTuple):
+    """A conversation as a demonstration."""
+
+    prompt: tuple[Message, ...]
+    turns: tuple[AssistantMessage, ...]
+    replies: tuple[tuple[Message, ...], ...]  # the messages between two turns
+    remarks: tuple[str, ...]  # on what is not trained
+
+
 class DemonstrationsEnv:
     """A task per row, with its demonstration."""
 
@@ -34,15 +47,35 @@ class DemonstrationsEnv:
         self.rewards: Rewards = {}
         self.notes: list[str] = []
         self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
-        self._replies: dict[str, list[list[Message]]] = {}
+        self._replies: dict[str, Sequence[Sequence[Message]]] = {}
 
-    def add_turns(self, split: Split, rows: Iterable[Row]) -> None:
-        """Add rows of messages: those before the first trained turn are the prompt."""
-        for index, row in enumerate(rows):
+    def add_turns(self, split: Split, conversations: Iterable[Conversation], dataset: str, end: str) -> None:
+        """Add rows: the messages before the first trained turn are the prompt.
+
+        Args:
+            split: of the rows.
+            conversations: of messages, or of a prompt and a completion that are text.
+            dataset: name of the data set, for notes.
+            end: the text that ends a completion of text, which may have it already.
+        """
+        noted: list[Conversation] = []
+        for index, each in enumerate(conversations):
             name = f"{split}-{index}"
-            context, turns, self._replies[name] = _split(index, row, f"{split}_dataset")
-            specs = tuple(map(_tool_spec, row.get("tools") or ()))
-            self._tasks[split].append(Task(name, "trl", context, demonstration=turns, tools=specs))
+            prompt, turns, self._replies[name], remarks = demonstrated_turns(each)
+            noted.append(replace(each, remarks=remarks))
+            if each.is_text:
+                turns = tuple(replace(turn, content=turn.content.removesuffix(end)) for turn in turns)
+            task = Task(
+                name,
+                "trl",
+                prompt,
+                demonstration=turns,
+                tools=each.tools,
+                template_kwargs=each.template_kwargs,
+                where=each.where,
+            )
+            self._tasks[split].append(task)
+        self.notes += row_notes(noted, dataset)
 
     def add_texts(self, split: Split, texts: Iterable[DemonstratedText], tokenizer: Any) -> None:
         """Add whole texts; the record shows each as one message."""
@@ -59,65 +92,38 @@ class DemonstrationsEnv:
         return ScriptedEpisode(self._replies.get(task.task_id, ()))
 
 
-def most_turns(rows: Iterable[Row]) -> int:
-    """Return the most turns of the assistant in a row; 1 for text, and at least 1."""
-    spoken = (row.get("messages", row.get("completion")) for row in rows)
-    return max(
-        1,
-        *(
-            sum(message["role"] == "assistant" for message in messages) if is_conversation(messages) else 1
-            for messages in spoken
-        ),
-    )
-
-
-def conversation(row: Row) -> tuple[Message, ...]:
-    """Return all messages of a row."""
-    if "messages" in row:
-        return messages_of(row["messages"])
-    completion = row["completion"]
-    if is_conversation(completion):
-        return (*messages_of(row["prompt"]), *messages_of(completion))
-    return (*messages_of(row["prompt"]), {"role": "assistant", "content": completion})
-
-
-def _split(
-    index: int, row: Row, dataset: str
-) -> tuple[tuple[Message, ...], tuple[AssistantMessage, ...], list[list[Message]]]:
-    """Return the messages before the first trained turn, the turns, and the messages between them."""
-    messages = conversation(row)
-    start = 0 if "messages" in row else len(messages_of(row["prompt"]))
-    first = next((i for i, m in enumerate(messages) if i >= start and m["role"] == "assistant"), None)
-    if not first or messages[-1]["role"] != "assistant":
+def demonstrated_turns(conversation: Conversation) -> DemonstratedTurns:
+    """Return the turns that are trained: the assistant's behind the prompt, but those marked otherwise."""
+    messages, unmarked = conversation.messages, conversation.noting_marks(trained := _trained(conversation))
+    if not trained:
         raise DataError(
-            f"row {index} of {dataset} does not end with a turn of the assistant that answers something",
-            got=[message["role"] for message in messages],
-            expected="messages such as user, assistant, user, assistant",
+            f"{conversation.where} has no turn of the assistant to train",
+            got=", ".join(
+                message["role"] + " (marked as not to be trained)" * (i in conversation.untrained)
+                for i, message in enumerate(messages)
+            ),
+            expected="a turn of the assistant that follows another message, as in user, assistant",
+            remedy="leave the row out: dataset.filter",
         )
-    turns, replies = [_turn(messages[first])], []
-    between: list[Message] = []
-    for message in messages[first + 1 :]:
-        if message["role"] == "assistant":
-            turns.append(_turn(message))
-            replies.append(between)
-            between = []
-        else:
-            between.append(message)
-    return messages[:first], tuple(turns), replies
-
-
-def _turn(message: Message) -> AssistantMessage:
-    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    return AssistantMessage(
-        message.get("content") or "",
-        tuple(ToolCall(call["name"], _arguments(call["arguments"])) for call in calls),
+    remarks = [*unmarked.remarks]
+    if messages[0]["role"] == "assistant" and not conversation.untrained & {0}:
+        remarks.append(OPENS_UNASKED)
+    if trained[-1] + 1 < len(messages):
+        remarks.append(ENDS_UNANSWERED)
+    return DemonstratedTurns(
+        messages[: trained[0]],
+        tuple(AssistantMessage.of(messages[i]) for i in trained),
+        tuple(messages[a + 1 : b] for a, b in pairwise(trained)),
+        tuple(remarks),
     )
 
 
-def _arguments(arguments: Any) -> Mapping[str, Any]:
-    return json.loads(arguments) if isinstance(arguments, str) else arguments
-
-
-def _tool_spec(schema: Any) -> ToolSpec:
-    function = (json.loads(schema) if isinstance(schema, str) else schema).get("function", schema)
-    return ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
+def _trained(conversation: Conversation) -> list[int]:
+    """Return which messages are trained turns."""
+    return [
+        i
+        for i, message in enumerate(conversation.messages)
+        if i >= max(1, conversation.prompt_length)
+        and message["role"] == "assistant"
+        and i not in conversation.untrained
+    ]

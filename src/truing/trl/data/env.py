@@ -1,14 +1,16 @@
 """The environment of a TRL data set: a task per row, with TRL's tools and environments."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from truing.envs.base import Split
+from truing.envs.conversations import Conversation, column_notes, row_notes
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
 from truing.rewards import Rewards
 from truing.trl.data.reset import reset_text
-from truing.trl.data.rows import Row, columns_of, messages_of
+from truing.trl.data.rows import Row, columns_of, conversations_of
 from truing.trl.data.tools import environment_tools, made, tools_of
 from truing.types.message import Message
 from truing.types.rollout import Rollout, Task
@@ -42,19 +44,27 @@ class RowsEnv:
 
     def __init__(self, rows: Mapping[Split, Sequence[Row]]) -> None:
         self.rows = {task_id(split, i): row for split, each in rows.items() for i, row in enumerate(each)}
+        self.prompts: dict[str, Conversation] = {}
         self._count = {split: len(each) for split, each in rows.items()}
         self.columns = columns_of(row for each in rows.values() for row in each)
         self.rewards: Rewards = {}
-        self.notes: Sequence[str] = ()
+        self.notes: list[str] = []
+        for split, each in rows.items():
+            dataset = f"{split}_dataset"
+            read = conversations_of(each, dataset, ("prompt",), raw=True, tools=None)
+            self.prompts |= {task_id(split, i): prompt for i, prompt in enumerate(read)}
+            self.notes += row_notes([prompt.noting_marks(()) for prompt in read], dataset)
+            self.notes += column_notes(each, ("prompt", "chat_template_kwargs"), dataset, for_rewards=True)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return a task per row, in order."""
         ids = [task_id(split, index) for index in range(self._count.get(split, 0))]
-        return [self.task(each, self.rows[each]) for each in ids]
+        return [self.task(each) for each in ids]
 
-    def task(self, name: str, row: Row) -> Task:
+    def task(self, name: str) -> Task:
         """Return the task of a row."""
-        return Task(name, "trl", messages_of(row["prompt"]))
+        prompt = self.prompts[name]
+        return Task(name, "trl", prompt.messages, template_kwargs=prompt.template_kwargs, where=prompt.where)
 
     def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
         """Return the environments of attempts; None if they have none."""
@@ -73,9 +83,9 @@ class ToolsEnv(RowsEnv):
         super().__init__(rows)
         self.tools = tools_of(tools)
 
-    def task(self, name: str, row: Row) -> Task:
+    def task(self, name: str) -> Task:
         """Return the task of a row, with the tools."""
-        return Task(name, "trl", messages_of(row["prompt"]), tools=tuple(tool.spec for tool in self.tools))
+        return replace(super().task(name), tools=tuple(tool.spec for tool in self.tools))
 
     def open(self, task: Task) -> ToolEpisode:
         """Return an episode that executes tools until a turn without a call."""
@@ -101,15 +111,15 @@ class FactoryEnv(RowsEnv):
         """One environment of each kind."""
         return [free[0] for free in self._free.values()]
 
-    def task(self, name: str, row: Row) -> Task:
+    def task(self, name: str) -> Task:
         """Return the task of a row: ``reset`` may add to its last user message."""
-        kind = self._kind(row)
+        kind = self._kind(self.rows[name])
         if name not in self._texts:
             self._texts[name] = self._reset(self._free[kind][0], name)
             if len(self._texts) == 1:  # a reset that gives other texts is an error before the training
                 self._check_text(name, self._reset(self._free[kind][0], name))
-        specs = tuple(tool.spec for tool in self._specs[kind])
-        return Task(name, "trl", _with_text(messages_of(row["prompt"]), self._texts[name]), tools=specs)
+        specs, task = tuple(tool.spec for tool in self._specs[kind]), super().task(name)
+        return replace(task, messages=_with_text(task.messages, self._texts[name]), tools=specs)
 
     def open(self, task: Task) -> ToolEpisode:
         """Return an episode with an environment of its own, reset for the task."""

@@ -13,7 +13,6 @@ from typing import Any
 from truing.errors import RewardError
 from truing.rewards import NotApplicable, Rewards
 from truing.trl.data.env import RowsEnv
-from truing.trl.data.rows import is_conversation
 from truing.types.rollout import Rollout, Task
 
 STARRED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -87,14 +86,14 @@ class Scorer:
         """Return the arguments of a call: lists with one entry per rollout."""
         rows = [self.env.rows[rollout.task.task_id] for rollout in rollouts]
         columns = {name: [row.get(name) for row in rows] for name in self.env.columns if name not in RESERVED}
-        text = [not is_conversation(row.get("prompt", ())) for row in rows]
+        text = [self.env.prompts[rollout.task.task_id].is_text for rollout in rollouts]
         environments = self.env.environments(rollouts)
         return {
             **columns,
             **({} if environments is None else {"environments": environments}),
             "prompts": [
-                row["prompt"] if is_text else [dict(message) for message in rollout.task.messages]
-                for row, is_text, rollout in zip(rows, text, rollouts, strict=True)
+                said[0]["content"] if is_text else [dict(message) for message in said]
+                for said, is_text in zip((each.task.messages for each in rollouts), text, strict=True)
             ],
             "completions": [
                 self._completion(rollout, is_text) for is_text, rollout in zip(text, rollouts, strict=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from truing.envs.conversations import Conversation, read_row
 from truing.errors import DataError
-from truing.types.message import Message
 
 Row = Mapping[str, Any]
 
@@ -46,76 +46,40 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
     return [*dict.fromkeys(name for row in rows for name in row)]
 
 
-def is_conversation(value: object) -> bool:
-    """Whether a prompt or completion is a list of messages."""
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def check_column(rows: Sequence[Row], column: str, argument: str) -> bool:
-    """Return whether a column has conversations rather than text; raise unless all rows have one kind.
-
-    Raises:
-        DataError: A row lacks the column, or has another kind than the first.
-    """
-    kinds: set[bool] = set()
-    for index, row in enumerate(rows):
-        value = row.get(column)
-        valid = isinstance(value, str) or (
-            is_conversation(value)
-            and bool(value)
-            and all(
-                isinstance(message, Mapping) and {"role", "content"} <= message.keys() for message in value
-            )
-        )
-        if not valid:
-            raise DataError(
-                f"row {index} of {argument} has no {column!r} that can be used",
-                got=f"columns {', '.join(row)}; {column} = {value!r:.100}",
-                expected="text, or a list of messages with a role and a content",
-                remedy=_column_remedy(row, column),
-            )
-        kinds.add(is_conversation(value))
-    if len(kinds) > 1:
-        raise DataError(f"{column!r} of {argument} is text in some rows and messages in others")
-    return kinds.pop()
-
-
-def _column_remedy(row: Row, column: str) -> str:
-    """Return how to get a column."""
-    value = row.get(column)
-    if column in row and is_conversation(value) and value and isinstance(value[0], Mapping):
-        return 'name the keys "role" and "content": dataset.map(trl.maybe_convert_to_chatml)'
-    if column in row and value in (None, "", []):
-        return f"dataset.filter(lambda row: row[{column!r}]) leaves out empty rows"
-    if column in row:
-        return ""
-    texts = [name for name, each in row.items() if isinstance(each, str) or is_conversation(each)]
-    if not texts:
-        return ""
-    return f"name it so: dataset.rename_column({texts[0]!r}, {column!r})"
-
-
-def check_last_role(rows: Sequence[Row], argument: str) -> None:
-    """Raise if a conversation ends with the assistant: TRL samples more of that message, Truing whole turns.
+def conversations_of(
+    rows: Sequence[Row], argument: str, columns: Sequence[str], *, raw: bool, tools: str | None = "tools"
+) -> list[Conversation]:
+    """Return the rows of a data set as conversations, or all as texts.
 
     Args:
-        rows: with a ``prompt``.
-        argument: name of the data set, for errors.
+        rows: of the data set.
+        argument: its name, for errors.
+        columns: with the messages or texts.
+        raw: whether text is for the tokenizer as it is.
+        tools: the column with schemas of tools, if rows have them.
     """
-    for index, row in enumerate(rows):
-        prompt = row["prompt"]
-        if is_conversation(prompt) and prompt[-1]["role"] == "assistant":
+    read = [
+        read_row(row, f"row {i} of {argument}", columns, raw=raw, tools=tools) for i, row in enumerate(rows)
+    ]
+    if len({each.is_text for each in read}) > 1:
+        text, messages = (
+            next(each.where for each in read if each.is_text is is_text) for is_text in (True, False)
+        )
+        raise DataError(
+            f"{' and '.join(columns)} of {argument} is text in some rows and messages in others",
+            got=f"text in {text}, messages in {messages}",
+            expected="one of both in all rows",
+        )
+    return read
+
+
+def check_last_role(conversations: Sequence[Conversation]) -> None:
+    """Raise if a prompt ends with the assistant: TRL samples more of that message, Truing whole turns."""
+    for each in conversations:
+        if each.messages[-1]["role"] == "assistant":
             raise DataError(
-                f"the prompt of row {index} of {argument} ends with a message of the assistant",
-                got=f"{prompt[-1]!r:.100}",
+                f"the prompt of {each.where} ends with a message of the assistant",
+                got=f"{each.messages[-1]!r:.100}",
                 expected="a message of the user, a tool or the system in the end: answers are whole turns",
                 remedy="leave out the answer: dataset.map(lambda row: {'prompt': row['prompt'][:-1]})",
             )
-
-
-def messages_of(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
-    """Return a prompt as messages; text is one message, which a template without marks renders unchanged."""
-    if isinstance(prompt, str):
-        return ({"role": "user", "content": prompt},)
-    # a Dataset fills keys that a message lacks with None
-    return tuple({key: value for key, value in each.items() if value is not None} for each in prompt)

@@ -1,22 +1,28 @@
 """Which tokens of an SFT data set TRL trains: whole rows, completions, or turns of the assistant."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from truing.envs.conversations import Conversation, column_notes
 from truing.errors import DataError
 from truing.trl.arguments.configs import SFTConfig
-from truing.trl.data.rows import Row, check_column, is_conversation, rows_of
+from truing.trl.data.rows import Row, conversations_of, rows_of
 
 READY = ("input_ids", "labels")
 """Columns of rows that a script has tokenized itself."""
+
+MESSAGES = ("messages", "conversations")
+"""Columns with conversations."""
 
 
 class SftRows(NamedTuple):
     """Rows, and what of them is trained."""
 
-    rows: Sequence[Row]
+    conversations: Sequence[Conversation]
     whole: bool  # all tokens of a row; else what the assistant says, or the completion
     text: bool  # rows are text rather than messages
+    notes: Sequence[str]  # on what nothing reads
 
 
 def sft_rows(
@@ -27,35 +33,52 @@ def sft_rows(
     Raises:
         DataError: The rows are none that TRL trains, or an argument of TRL's does not fit them.
     """
-    rows = [_as_chatml(row) for row in rows_of(dataset, argument)]
+    rows = rows_of(dataset, argument)
     if formatting_func is not None:
-        rows = _formatted(rows, args, formatting_func)
-        return SftRows(rows, whole=True, text=_is_text(rows, "text", argument, args))
-    columns = rows[0].keys()
-    if "prompt" in columns and "completion" in columns:
-        return _pairs(rows, argument, args)
+        rows, read = _formatted(rows, args, formatting_func), ("text",)
+    else:
+        read = _read_columns(rows[0], argument, args)
+    conversations = conversations_of(rows, argument, read, raw=read[0] not in MESSAGES)
+    whole = args.completion_only_loss is False if len(read) == 2 else not args.assistant_only_loss
+    if conversations[0].is_text:
+        if read[0] in MESSAGES:
+            raise DataError(
+                f"{read[0]!r} of {argument} has text",
+                got=f"{conversations[0].messages[0]['content']!r:.100}",
+                expected="messages",
+                remedy=f"dataset.rename_column({read[0]!r}, {args.dataset_text_field!r})",
+            )
+        _check_no_turns(args, argument)
+    elif read[0] not in (*MESSAGES, "prompt"):
+        raise DataError(
+            f"{read[0]!r} of {argument} has messages",
+            expected="text",
+            remedy=f"dataset.rename_column({read[0]!r}, 'messages')",
+        )
+    if whole and args.assistant_only_loss:  # all turns of the assistant, those of the prompt too
+        whole, conversations = False, [replace(each, prompt_length=0) for each in conversations]
+    notes = column_notes(rows, {*read, "tools", "chat_template_kwargs"}, argument, for_rewards=False)
+    return SftRows(conversations, whole, conversations[0].is_text, notes)
+
+
+def _read_columns(row: Row, argument: str, args: SFTConfig) -> tuple[str, ...]:
+    """Return the columns that TRL trains, by those of the first row."""
+    columns = row.keys()
+    if {"prompt", "completion"} <= columns:
+        return "prompt", "completion"
     if "messages" in columns:
-        check_column(rows, "messages", argument)
-        return SftRows(rows, whole=not args.assistant_only_loss, text=False)
+        return ("messages",)
+    said = row.get("conversations")
+    if isinstance(said, Sequence) and said and isinstance(said[0], Mapping) and "from" in said[0]:
+        return ("conversations",)
     if args.dataset_text_field in columns and "prompt" not in columns:
-        _is_text(rows, args.dataset_text_field, argument, args)
-        return SftRows(rows, whole=True, text=True)
+        return (args.dataset_text_field,)
     raise DataError(
         f"the rows of {argument} are no demonstrations",
         got=f"columns {', '.join(columns)}",
         expected="prompt and completion, or messages, or text",
         remedy=_row_remedy(columns),
     )
-
-
-def _as_chatml(row: Row) -> Row:
-    """Return a row of ``conversations`` with ``from`` and ``value`` as messages, as TRL does."""
-    said = row.get("conversations")
-    if not is_conversation(said) or not said or not isinstance(said[0], Mapping) or "from" not in said[0]:
-        return row
-    names = {"from": "role", "value": "content"}
-    messages = [{names.get(key, key): value for key, value in message.items()} for message in said]
-    return {**{key: value for key, value in row.items() if key != "conversations"}, "messages": messages}
 
 
 def _formatted(rows: Sequence[Row], args: SFTConfig, formatting_func: Callable[[Any], Any]) -> list[Row]:
@@ -91,18 +114,6 @@ def _formatted(rows: Sequence[Row], args: SFTConfig, formatting_func: Callable[[
     return [{"text": text} for text in texts]
 
 
-def _is_text(rows: Sequence[Row], column: str, argument: str, args: SFTConfig) -> bool:
-    """Return True; raise unless a column has texts, and no argument asks for turns of them."""
-    if check_column(rows, column, argument):
-        raise DataError(
-            f"{column!r} of {argument} has messages",
-            expected="text",
-            remedy=f"dataset.rename_column({column!r}, 'messages')",
-        )
-    _check_no_turns(args, argument)
-    return True
-
-
 def _check_no_turns(args: SFTConfig, argument: str) -> None:
     """Raise if the loss should be on turns of the assistant, which a text does not have."""
     if args.assistant_only_loss:
@@ -111,21 +122,6 @@ def _check_no_turns(args: SFTConfig, argument: str) -> None:
             expected="messages, as in TRL",
             remedy="leave it out: texts are trained whole, and rows of prompt and completion on completions",
         )
-
-
-def _pairs(rows: Sequence[Row], argument: str, args: SFTConfig) -> SftRows:
-    """Return rows of prompt and completion."""
-    kinds = {column: check_column(rows, column, argument) for column in ("prompt", "completion")}
-    if len(set(kinds.values())) > 1:
-        raise DataError("one of prompt and completion is text, and the other one messages")
-    is_text = not kinds["prompt"]
-    if is_text:
-        _check_no_turns(args, argument)
-    whole = args.completion_only_loss is False
-    if whole and args.assistant_only_loss:  # all turns of the assistant, those of the prompt too
-        rows = [{**row, "messages": [*row["prompt"], *row["completion"]]} for row in rows]
-        return SftRows(rows, whole=False, text=False)
-    return SftRows(rows, whole, is_text)
 
 
 def _row_remedy(columns: Collection[str]) -> str:

@@ -1,15 +1,18 @@
 """Rows that TRL trains as a whole: plain text, and conversations with the loss on every token."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from truing.chat.apply_template import check_template_kwargs
 from truing.chat.render import content_forms
-from truing.errors import DataError
+from truing.envs.conversations import Conversation
+from truing.errors import DataError, ModelError
 from truing.trl.arguments.configs import SFTConfig
-from truing.trl.data.rows import Row, is_conversation, messages_of
 from truing.types.message import Message
 from truing.types.rollout import DemonstratedText
+from truing.utils.render_template import TemplateFault, render_template
 
 NOTED_ROWS = 100
 """Rows whose rendering is compared with their messages."""
@@ -20,78 +23,110 @@ CUTS: dict[str, Callable[[int], slice]] = {
 }
 """What ``truncation_mode`` keeps of a text with more than ``max_length`` tokens."""
 
+TURNS = "assistant_only_loss=True trains turns, each with its reasoning, and leaves out those that are marked"
 
-def demonstrated_texts(rows: Sequence[Row], args: SFTConfig, tokenizer: Any) -> Iterator[DemonstratedText]:
+
+def demonstrated_texts(
+    rows: Sequence[Conversation], args: SFTConfig, tokenizer: Any
+) -> Iterator[DemonstratedText]:
     """Yield the ids of each row that TRL trains.
 
     TRL predicts no token without a context: the first one, such as BOS, is not trained.
 
     Args:
-        rows: with a conversation, or with text.
-        args: TRL's, which say where a text is and how long it may be.
+        rows: conversations, or texts.
+        args: TRL's, which say how long a text may be.
         tokenizer: of the model, with the template that renders conversations.
     """
-    for index, row in enumerate(rows):
-        content = _content(row, args.dataset_text_field)
-        if isinstance(content, str):
+    for row in rows:
+        if row.untrained:
+            raise DataError(
+                f"{row.where} marks a message as not to be trained, and whole conversations are trained",
+                got=", ".join(f"message {i + 1} ({row.messages[i]['role']})" for i in sorted(row.untrained)),
+                expected="no such mark (weight, loss, loss_mask, train, …)",
+                remedy=TURNS,
+            )
+        if row.is_text:
+            content = "".join(message["content"] for message in row.messages)
             ended = content if content.endswith(tokenizer.eos_token) else content + tokenizer.eos_token
             ids = tokenizer(text=ended)["input_ids"]
         else:
-            ids: Sequence[int] = _rendered(content, row, tokenizer)
+            _check_reasoning(row, tokenizer)
+            ids: Sequence[int] = tokenizer(text=rendered(row, tokenizer), add_special_tokens=False)[
+                "input_ids"
+            ]
         if args.max_length is not None:
             ids = ids[CUTS[args.truncation_mode](args.max_length)]
         if len(ids) < 2:
             raise DataError(
-                f"row {index} has no token to train",
-                got=f"{content!r:.100}",
+                f"{row.where} has no token to train",
+                got=f"{[message['content'] for message in row.messages]!r:.100}",
                 expected="at least two tokens: the first one has no context to be predicted from",
                 remedy="leave the row out: dataset.filter",
             )
         yield DemonstratedText(tuple(ids), context=1)
 
 
-def _content(row: Row, column: str) -> str | Sequence[Message]:
-    """Return a row as one text, or as the messages of one conversation."""
-    if "prompt" not in row:
-        return messages_of(row["messages"]) if "messages" in row else row[column]
-    prompt, completion = row["prompt"], row["completion"]
-    if is_conversation(prompt):
-        return (*messages_of(prompt), *messages_of(completion))
-    return prompt + completion
+def rendered(row: Conversation, tokenizer: Any, template: str | None = None) -> str:
+    """Return a conversation as the chat template writes it; it is the tokenizer's if not given.
 
-
-def _rendered(messages: Sequence[Message], row: Row, tokenizer: Any, *, tokenize: bool = True) -> Any:
-    """Return the ids of a conversation, as the chat template writes it, or its text."""
-    options = {"tools": _tools(row), **(row.get("chat_template_kwargs") or {})}
+    A template that writes arguments as they are, such as that of DeepSeek V3, gets them as JSON text.
+    """
+    options = {"tools": [tool.schema() for tool in row.tools] or None, **row.template_kwargs}
+    if template is not None:
+        options["chat_template"] = template
     try:
-        found = tokenizer.apply_chat_template([*messages], tokenize=tokenize, return_dict=tokenize, **options)
-    except Exception as error:  # a template is a program from outside, compiled to Python
+        check_template_kwargs(tokenizer, row.template_kwargs, template, "chat_template_kwargs")
+        return render_template(tokenizer, row.messages, **options)
+    except ModelError as error:
+        raise error.of(row.where) from error
+    except TemplateFault as error:
+        with suppress(TemplateFault):
+            return render_template(tokenizer, [*map(_with_text_arguments, row.messages)], **options)
         raise DataError(
-            "the chat template does not render a conversation",
-            got=f"{type(error).__name__}: {error}; roles {', '.join(each['role'] for each in messages)}",
+            f"the chat template does not render {row.where}",
+            got=f"{error}; roles {', '.join(message['role'] for message in row.messages)}",
+            expected="a conversation that it can write",
             remedy="change the messages, or set a tokenizer's chat template as processing_class",
         ) from error
-    return found["input_ids"] if tokenize else found
 
 
-def _tools(row: Row) -> list[Any] | None:
-    """Return the schemas of a row's tools; TRL reads them as JSON too."""
-    tools = row.get("tools") or None
-    listed = json.loads(tools) if isinstance(tools, str) else tools
-    return listed and [json.loads(each) if isinstance(each, str) else each for each in listed]
+def _with_text_arguments(message: Message) -> Message:
+    """Return a message whose calls have their arguments as JSON text."""
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
 
 
-def dropped_note(rows: Sequence[Row], args: SFTConfig, tokenizer: Any, dataset: str) -> str:
+def _check_reasoning(row: Conversation, tokenizer: Any) -> None:
+    """Raise if a template writes no reasoning of a row: it would train answers without it."""
+    thoughts = [message["reasoning_content"] for message in row.messages if "reasoning_content" in message]
+    if not thoughts:
+        return
+    text = rendered(row, tokenizer)
+    if not any(form in text for thought in thoughts for form in content_forms(thought)):
+        raise DataError(
+            f"the chat template leaves the reasoning of {row.where} out",
+            got=f"reasoning_content = {thoughts[-1]!r:.100}",
+            expected="a template that writes reasoning_content of the last turn",
+            remedy=f"{TURNS}; else write it into the content, as <think>…</think>, or set chat_template_path",
+        )
+
+
+def dropped_note(rows: Sequence[Conversation], tokenizer: Any, dataset: str) -> str:
     """Return a sentence on what the chat template leaves out of the first conversations; "" for nothing.
 
     TRL trains what is left, without a word.
     """
     found: dict[int, str] = {}
     for index, row in enumerate(rows[:NOTED_ROWS]):
-        content = _content(row, args.dataset_text_field)
-        if not isinstance(content, str):
-            text = _rendered(content, row, tokenizer, tokenize=False)
-            lost = [part for part, forms in _parts(content, row) if not any(form in text for form in forms)]
+        if not row.is_text:
+            text = rendered(row, tokenizer)
+            lost = [part for part, forms in _parts(row) if not any(form in text for form in forms)]
             if lost:
                 found[index] = lost[0]
     if not found:
@@ -103,14 +138,21 @@ def dropped_note(rows: Sequence[Row], args: SFTConfig, tokenizer: Any, dataset: 
     )
 
 
-def _parts(messages: Sequence[Message], row: Row) -> Iterator[tuple[str, Sequence[str]]]:
+def _parts(row: Conversation) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield what a conversation has, in words, and the forms in which a template may write it."""
-    for spec in _tools(row) or ():
-        name = spec.get("function", spec).get("name", "")
-        yield f"the tool {name}", (name,)
-    for message in messages:
-        if isinstance(content := message.get("content"), str):
-            yield f"the content of {message['role']}, {content!r:.60}", content_forms(content)
-        for call in message.get("tool_calls") or ():
-            name = call.get("function", call)["name"]
+    for tool in row.tools:
+        yield f"the tool {tool.name}", (tool.name,)
+    for message in row.messages:
+        for name, key in (("content", "content"), ("reasoning", "reasoning_content")):
+            if text := message.get(key):
+                yield f"the {name} of {message['role']}, {text!r:.60}", content_forms(text)
+        for call in message.get("tool_calls", ()):
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
             yield f"the call of {name}", (name,)
+            yield from _argument_parts(name, arguments)
+
+
+def _argument_parts(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the names of a call's arguments."""
+    for key in arguments:
+        yield f"the argument {key!r} of a call of {name}", (key,)

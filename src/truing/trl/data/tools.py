@@ -27,7 +27,10 @@ def trl_tool(function: Callable[..., Any]) -> Tool:
             got=error,
             expected="a function with types, and a docstring that describes it and its arguments",
         ) from error
-    spec = ToolSpec(described["name"], described["description"], described["parameters"])
+    others = {
+        key: each for key, each in described.items() if key not in ("name", "description", "parameters")
+    }
+    spec = ToolSpec(described["name"], described["description"], described["parameters"], others)
     return replace(tool(_told_errors(function)), spec=spec)
 
 

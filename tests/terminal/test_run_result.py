@@ -14,7 +14,7 @@ from truing.terminal import run_result
     ("verdicts", "text", "style"),
     [
         ([], "3 updates judged, no rule found anything: truing check RUN", "green"),
-        (["CANNOT TELL"], "3 updates judged, 1 CANNOT TELL (RWD006): truing check RUN", "green"),
+        (["CANNOT TELL"], "3 updates judged, 1 CANNOT TELL (RWD006): truing check RUN", "yellow"),
         (["SUSPECT", "CANNOT TELL"], "3 updates judged, 1 SUSPECT (RWD006): truing check RUN", "yellow"),
         (["FACT"], "3 updates judged, no rule found anything, 1 FACT (RWD006): truing check RUN", "green"),
     ],

@@ -36,6 +36,10 @@ UPDATE_LINE_METRICS = {
 """Metrics in the line of an update."""
 
 
+PART = "reward_part/"
+"""Metrics of the parts of the reward, which follow it if there are several."""
+
+
 class EventPrinter:
     """Prints the events of a run, live or from its record, in a line or a few each."""
 
@@ -130,6 +134,9 @@ class EventPrinter:
     ) -> None:
         """Print an update; missing metrics are left out."""
         facts = [text.format(metrics[key]) for key, text in UPDATE_LINE_METRICS.items() if key in metrics]
+        parts = [f"{key.removeprefix(PART)} {metrics[key]:.3f}" for key in metrics if key.startswith(PART)]
+        if len(parts) > 1:
+            facts.insert(1, f"({', '.join(parts)})")
         self.print_text(f"{stage} {done}/{steps}  {'  '.join(facts)}  {label}  {left:.0f} s left")
 
 

@@ -63,7 +63,7 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
     updates = with_count(reader.count_steps(), "update")
     return (
         f"doctor: {updates} judged, {findings}: {command} check {quote(str(run))}",
-        "green" if set(verdicts.values()).isdisjoint(FINDING_VERDICTS) else "yellow",
+        "green" if only_facts else "yellow",
     )
 
 

@@ -101,7 +101,8 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     budgets = ranks.gather_results("the memory budget", lambda: _memory_budget(session, recorded))
     # equal on all ranks, since it decides which micro-batches they compute together
     memory_budget = min(budgets, key=lambda budget: budget.fits)
-    findings = list(task_findings(context, session.train_tasks, session.eval_tasks))
+    shaping = recipe.doctor.shaping
+    findings = list(task_findings(context, session.train_tasks, session.eval_tasks, shaping=shaping))
     check_prompts(session)
     if resume:
         check_same_rewards(session, RunReader(out))

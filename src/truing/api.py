@@ -17,7 +17,7 @@ from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.checks.report import SPLITS
-from truing.checks.rewards import check_rewards
+from truing.checks.rewards import check_rewards, check_shaping
 from truing.config import Recipe, is_builtin_recipe, load_recipe, resolve
 from truing.config.run_trust import require_trust
 from truing.distributed.ranks import this_process
@@ -124,7 +124,8 @@ def check(
     sampling_params.max_prompt_length(loaded.context_length)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
     report = check_environment(
-        EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length)
+        EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length),
+        recipe.doctor.shaping,
     )
     if needs_demonstrations(recipe) and not report[SPLITS].findings:
         report["stages that need demonstrations have them"] = demonstrations_result(chat, env.tasks("train"))
@@ -255,6 +256,7 @@ def _recipe_and_env(
     if tools is not None:
         env = with_tools(env, tools)
     graded = recipe.eval.tasks > 0 or set(recipe.stages) != {"sft"}
+    check_shaping(recipe.doctor.shaping, env.rewards)
     check_rewards(env, call=call_rewards and not recipe.episode.processes, graded=graded)
     return recipe, env
 

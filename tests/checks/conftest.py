@@ -11,13 +11,14 @@ from truing.types.sampling_params import SamplingParams
 
 @pytest.fixture
 def report(chat):
-    """``report(env)`` checks it; chat, max_new_tokens and context can be set."""
+    """``report(env)`` checks it; chat, max_new_tokens, context and shaping can be set."""
 
-    def made(env, chat=chat, max_new_tokens=128, context=2048, **limits):
+    def made(env, chat=chat, max_new_tokens=128, context=2048, shaping=(), **limits):
         return check(
             EpisodeContext(
                 chat, env, SamplingParams(max_new_tokens=max_new_tokens), EpisodeConfig(**limits), context
-            )
+            ),
+            shaping,
         )
 
     return made

@@ -1,9 +1,12 @@
 """The line at the end of a run that says what the doctor found."""
 
+import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from truing.record import Event, RunWriter
 from truing.terminal import run_result
 
 
@@ -11,15 +14,35 @@ from truing.terminal import run_result
     ("verdicts", "text", "style"),
     [
         ([], "3 updates judged, no rule found anything: truing check RUN", "green"),
-        (["CANNOT TELL"], "3 updates judged, 1 CANNOT TELL (RWD006): truing check RUN", "green"),
+        (["CANNOT TELL"], "3 updates judged, 1 CANNOT TELL (RWD006): truing check RUN", "yellow"),
         (["SUSPECT", "CANNOT TELL"], "3 updates judged, 1 SUSPECT (RWD006): truing check RUN", "yellow"),
+        (["FACT"], "3 updates judged, no rule found anything, 1 FACT (RWD006): truing check RUN", "green"),
     ],
 )
 def test_each_rule_is_named_with_its_strongest_verdict(monkeypatch, verdicts, text, style):
     events = [
-        SimpleNamespace(kind="finding", payload={"code": "RWD006", "verdict": verdict})
+        Event(0.0, "finding", {"code": "RWD006", "verdict": verdict, "stage": "grpo", "step": 1})
         for verdict in verdicts
     ]
     reader = SimpleNamespace(events=lambda: events, count_steps=lambda: 3)
     monkeypatch.setattr(run_result, "RunReader", lambda run: reader)
-    assert run_result.doctor_line("RUN", "truing") == (f"doctor: {text}", style)
+    assert run_result.doctor_line(Path("RUN"), "truing") == (f"doctor: {text}", style)
+
+
+def test_the_command_quotes_a_path_with_a_space_and_a_finding_that_was_undone_is_not_counted(tmp_path):
+    with RunWriter(tmp_path / "a run") as writer:
+        writer.write_run({"name": "a run"})
+        writer.write_event("stage", stage="grpo", steps=4, first_step=0)
+        place = {"stage": "grpo", "step": 3}
+        writer.write_event("finding", code="RWD006", verdict="SUSPECT", text="…", **place)
+        writer.write_event("resumed", stage="grpo", step=2, suppress={})
+    line, _ = run_result.doctor_line(tmp_path / "a run", "truing")
+    assert line == f"doctor: 0 updates judged, no rule found anything: truing check '{tmp_path}/a run'"
+
+
+@pytest.mark.parametrize("name", ["truing", "my venv/bin/truing"])
+def test_the_name_of_the_command_is_quoted(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / name)])
+    assert shlex.split(run_result.command_name()) == [name]

@@ -5,33 +5,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from truing.checks.judged_rewards import REWARD_TOLERANCE, JudgedRewards
 from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
 from truing.checks.trial_episodes import TrialEpisode, TrialRun, trial_samples
 from truing.envs.base import MultiTurnEnv
-from truing.envs.tools import is_error
-from truing.rewards import Rewards, reward_range
 from truing.types.status import Status
 
 SHOWN_CHARS = 160
 """Characters of a value that a finding shows."""
-
-REWARD_TOLERANCE = 1e-9
-"""Rewards that differ by less count as equal: sums of weights round."""
-
-
-def full_reward(rewards: Rewards) -> float:
-    """Return the highest reward of an attempt."""
-    return reward_range(rewards)[1]
-
-
-def max_reward(trial: TrialRun) -> float:
-    """Return the full reward, or a demonstration's higher one: a part of a reward has no upper limit."""
-    return max(
-        [
-            full_reward(trial.context.env.rewards),
-            *(episode.reward for episode in trial.demonstrated if episode.grades),
-        ]
-    )
 
 
 def attempts_end(trial: TrialRun) -> CheckResult:
@@ -45,34 +26,18 @@ def attempts_end(trial: TrialRun) -> CheckResult:
     return check_result(len(trial.episodes), findings)
 
 
-def demonstration_scores_full(trial: TrialRun) -> CheckResult:
-    """Check that each task's own demonstration gets the full reward."""
-    full = full_reward(trial.context.env.rewards)
-    graded = [episode for episode in trial.demonstrated if episode.grades]
-    findings = [
-        _demonstration_scores_low(episode, full)
-        for episode in graded
-        if episode.reward < full - REWARD_TOLERANCE
-    ]
-    undemonstrated = len(trial.tasks) - len(trial.demonstrated)
-    return check_result(
-        len(graded),
-        findings,
-        missing=f"demonstrations: {undemonstrated} tasks have none" if undemonstrated else "",
-    )
-
-
 def empty_scores_less(trial: TrialRun) -> CheckResult:
     """Check that an empty answer does not get the full reward, except for tasks in ``env.idle``."""
-    full = max_reward(trial)
+    judged = JudgedRewards(trial)
+    full = judged.full()
     idle = set(getattr(trial.context.env, "idle", ()))
-    graded = [episode for episode in trial.empty if episode.grades]
-    solved = [episode for episode in graded if episode.reward >= full - REWARD_TOLERANCE]
+    graded = [episode for episode in trial.empty if judged.parts(episode)]
+    solved = [episode for episode in graded if judged.reward(episode) >= full - REWARD_TOLERANCE]
     findings = [
         Finding(
             episode.task.task_id,
             "an empty answer gets the full reward",
-            f"{episode.reward:g}",
+            f"{judged.reward(episode):g}",
             f"< {full:g}",
             "make the reward depend on the answer, or list the task in the environment's `idle`",
         )
@@ -81,16 +46,17 @@ def empty_scores_less(trial: TrialRun) -> CheckResult:
     ]
     idle_count = len(solved) - len(findings)
     notes = [f"tasks that env.idle lists as solved without any action: {idle_count}"] if idle_count else []
-    return check_result(len(graded), findings, notes=notes)
+    return check_result(len(graded), findings, missing=judged.missing, notes=notes)
 
 
 def shuffled_score_less(trial: TrialRun) -> CheckResult:
     """Check that the demonstrations of other tasks of the family do not get the full reward on average."""
-    full = max_reward(trial)
+    judged = JudgedRewards(trial)
+    full = judged.full()
     rewards_of: dict[str, list[float]] = defaultdict(list)
     for episode in trial.shuffled:
-        if episode.grades:
-            rewards_of[episode.task.family].append(episode.reward)
+        if judged.parts(episode):
+            rewards_of[episode.task.family].append(judged.reward(episode))
     findings = [
         Finding(
             family,
@@ -103,7 +69,8 @@ def shuffled_score_less(trial: TrialRun) -> CheckResult:
         if _mean(rewards) >= full - REWARD_TOLERANCE
     ]
     untested = sorted({task.family for task in trial.tasks} - rewards_of.keys())
-    missing = f"families without two different answers that ran: {', '.join(untested)}" if untested else ""
+    untested_text = f"families without two different answers that ran: {', '.join(untested)}"
+    missing = judged.missing or (untested_text if untested else "")
     best_family = max(rewards_of, key=lambda family: _mean(rewards_of[family]), default=None)
     notes = (
         []
@@ -221,22 +188,6 @@ def _too_long(
         longest = max(too_long, key=lengths.__getitem__)
         what = f"{len(too_long)} of {len(lengths)} {description}; this is the longest"
         yield Finding(longest, what, f"{lengths[longest]} tokens", f"≤ {limit}: {name}", remedy)
-
-
-def _demonstration_scores_low(episode: TrialEpisode, full: float) -> Finding:
-    """Return the finding for a demonstration without the full reward."""
-    rollout = episode.rollout
-    ending = "" if rollout.status is Status.DONE else f", {rollout.status} by {rollout.ended_by}"
-    errors = [m["content"] for m in rollout.messages if m["role"] == "tool" and is_error(m["content"])]
-    answer = f"; a call of it was answered {errors[0]!r:.{SHOWN_CHARS}}" if errors else ""
-    remedy = "raise the limit that truncates it" if ending else "fix the demonstration or the reward"
-    return Finding(
-        episode.task.task_id,
-        "the demonstration does not get the full reward",
-        f"{episode.reward:g} {episode.grades[0].parts}{ending}{answer}",
-        f"{full:g}, the sum of the weights above 0",
-        "fix the rejected call" if errors else remedy,
-    )
 
 
 def _crash_finding(episode: TrialEpisode) -> Finding:

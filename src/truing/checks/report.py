@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from truing.checks import conversation, environment, template, tools
+from truing.checks import conversation, environment, judged_rewards, template, tools
 from truing.checks.contradictions import contradictions
 from truing.checks.result import CheckResult, Finding, check_result
-from truing.checks.text_report import report_lines
+from truing.checks.text_report import finding_lines, report_lines
 from truing.checks.trial_episodes import TrialRun, run_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
@@ -22,7 +22,7 @@ SPLITS = "tasks can be used, and are each in one split"
 
 CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
     "attempts can be played and graded": environment.attempts_end,
-    "the demonstration scores full": environment.demonstration_scores_full,
+    "the demonstration scores full": judged_rewards.demonstration_scores_full,
     "saying nothing does not score full": environment.empty_scores_less,
     "shuffled answers do not score full": environment.shuffled_score_less,
     "grading twice agrees": environment.grading_agrees,
@@ -54,12 +54,21 @@ class CheckReport(dict[str, CheckResult]):
         """All findings."""
         return [finding for result in self.values() for finding in result.findings]
 
+    @property
+    def finding_lines(self) -> list[str]:
+        """The first findings of each check as text."""
+        return [escape_control(line) for line in finding_lines(self)]
+
     def __str__(self) -> str:
         return "\n".join(map(escape_control, report_lines(self)))
 
 
-def check(context: EpisodeContext) -> CheckReport:
+def check(context: EpisodeContext, shaping: Sequence[str] = ()) -> CheckReport:
     """Check an environment and a chat template; nothing is sampled or trained.
+
+    Args:
+        context: of the episodes.
+        shaping: parts of the reward that are not judged.
 
     Raises:
         JudgeUnavailable: A judge cannot be reached.
@@ -74,13 +83,13 @@ def check(context: EpisodeContext) -> CheckReport:
     notes = [*context.env.notes, *(note for each in splits.values() for note in contradictions(each))]
     first = check_result(sum(map(len, splits.values())), (), notes=notes)
     tasks = [task for each in splits.values() for task in evenly_spaced(each, TASKS_PER_SPLIT)]
-    return CheckReport({SPLITS: first} | check_tasks(context, tasks))
+    return CheckReport({SPLITS: first} | check_tasks(context, tasks, shaping))
 
 
-def check_tasks(context: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
+def check_tasks(context: EpisodeContext, tasks: Sequence[Task], shaping: Sequence[str] = ()) -> CheckReport:
     """Run all checks for the given tasks only."""
     with context.running_workers() as workers:
-        trial = run_trial(context, workers, tasks)
+        trial = run_trial(context, workers, tasks, shaping)
         return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
 
 

@@ -1,7 +1,7 @@
 """Checks of your own reward functions before a model is loaded: their arguments, and a call of each."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,12 +10,13 @@ import torch
 
 from truing.envs.base import Env, MultiTurnEnv
 from truing.envs.isolation import open_isolated
-from truing.errors import JudgeUnavailable, RewardError, SkipGroup
+from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
 from truing.rewards import RewardFn, grade, prepare
 from truing.rollouts.workers.calls import call_result
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import RAW
 from truing.types.status import FinishReason, Status
+from truing.utils.format import did_you_mean
 
 BATCHED = {"prompts", "completions"}
 """Arguments of the reward functions of TRL, which grade a batch."""
@@ -58,6 +59,18 @@ def check_rewards(env: Env, call: bool = True, graded: bool = True) -> None:
             rollout = _made_up_rollout(tasks[0], outcome)
             prepare(own, [rollout])
             grade(rollout, own)
+
+
+def check_shaping(shaping: Sequence[str], rewards: Mapping[str, Any]) -> None:
+    """Raise if doctor.shaping names a part that the reward does not have."""
+    for name in shaping:
+        if name not in rewards:
+            raise RecipeError(
+                f"doctor.shaping names {name!r}, which is not a part of the reward",
+                got=list(shaping),
+                expected=", ".join(rewards),
+                remedy=did_you_mean(name, rewards),
+            )
 
 
 def _first_outcome(env: MultiTurnEnv, task: Task) -> Mapping[str, Any]:

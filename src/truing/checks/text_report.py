@@ -9,11 +9,16 @@ SHOWN = 3
 
 
 def report_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
-    """Yield a line for each check, then each finding in full."""
+    """Yield a line for each check, then its findings."""
     for name, result in report.items():
         yield f"{_mark(result)} {name}" + (f"  {result.count}" if result.count else "")
         yield from (f"    {note}" for note in result.notes)
         yield from (f"    not checked: {missing}" for missing in result.missing)
+    yield from finding_lines(report)
+
+
+def finding_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
+    """Yield the first findings of each check in full, each after an empty line."""
     for name, result in report.items():
         for finding in result.findings[:SHOWN]:
             yield ""

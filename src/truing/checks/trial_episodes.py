@@ -55,6 +55,7 @@ class TrialRun:
     demonstrated: Sequence[TrialEpisode]  # the task's own demonstration; without tasks that have none
     empty: Sequence[TrialEpisode]  # nothing but a stop token
     shuffled: Sequence[TrialEpisode]  # the demonstration of another task of the family
+    shaping: Sequence[str]  # parts of the reward that are not judged
 
     @property
     def episodes(self) -> tuple[TrialEpisode, ...]:
@@ -86,7 +87,9 @@ class FixedTurns:
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def run_trial(context: EpisodeContext, workers: EnvWorkers, tasks: Sequence[Task]) -> TrialRun:
+def run_trial(
+    context: EpisodeContext, workers: EnvWorkers, tasks: Sequence[Task], shaping: Sequence[str] = ()
+) -> TrialRun:
     """Run every task. Nothing is sampled, and the context is unlimited: other checks test its length."""
     trial_context = replace(context, sampling_params=RAW, context_length=sys.maxsize, workers=workers)
     with_demonstration = [task for task in tasks if task.demonstration is not None]
@@ -102,6 +105,7 @@ def run_trial(context: EpisodeContext, workers: EnvWorkers, tasks: Sequence[Task
             _run_twice(task, FixedTurns(context.chat, demonstration_turns(donor)), trial_context)
             for task, donor in _with_other_answers(with_demonstration)
         ],
+        shaping=shaping,
     )
 
 

@@ -26,6 +26,7 @@ class Setup:
 
     trainer: str = "truing"
     algo: str | None = None
+    shaping: tuple[str, ...] = ()  # parts of the reward that only shape it
     mask: str | None = None  # the declared mask policy, one of ops/masks.py
     group_size: int | None = None
     advantage_per: str | None = None  # episode, turn

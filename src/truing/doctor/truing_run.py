@@ -62,6 +62,7 @@ def setup_of(
         "max_new_tokens": recipe.sampling.max_new_tokens,
         "max_turns": recipe.episode.max_turns,
         "reward_weights": rewards,
+        "shaping": recipe.doctor.shaping,
         "inner_steps": 1,
         "min_reward": getattr(cfg, "min_reward", None),
     }

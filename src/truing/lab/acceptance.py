@@ -103,7 +103,7 @@ def _checks(recipe: Recipe, stage: str) -> Phase:
         if not f.holds
     ]
     lines = (
-        *map(str, report.findings),
+        *report.finding_lines,
         *failed_probes,
         f"{len(report)} checks, {len(outcomes)} probes of {algo}",
     )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -69,14 +70,14 @@ def refuse_run(folder: Path, *, for_adapter: bool = False) -> None:
         return
     if for_adapter and _trains_all_weights(run):
         remedy = (
-            f"the run has no adapter, it trains all weights: `truing export {run} --to FOLDER`; then"
-            " model.name = FOLDER, without lora.adapter"
+            f"the run has no adapter, it trains all weights: `truing export {quote(str(run))} --to FOLDER`;"
+            " then model.name = FOLDER, without lora.adapter"
         )
     else:
         option, key = (" --adapter", "lora.adapter") if for_adapter else ("", "model.name")
         remedy = (
-            f"`truing export {run}{option} --to FOLDER` writes one of the run's newest checkpoint; then"
-            f" {key} = FOLDER"
+            f"`truing export {quote(str(run))}{option} --to FOLDER` writes one of the run's newest"
+            f" checkpoint; then {key} = FOLDER"
         )
     raise ModelError(
         f"this folder is {what}, not {'an adapter' if for_adapter else 'a model'}",

@@ -1,8 +1,9 @@
 """Shows the progress of a run: events as lines, and its status in a panel."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import TruingError
 from truing.terminal.live_region import LiveRegion, has_terminal
 from truing.terminal.reader import RunWatcher
+from truing.terminal.run_result import command_name
 from truing.terminal.throttle import Throttle
 from truing.terminal.waiting import Waiting
 from truing.types.batch import StepRecord
@@ -32,6 +34,10 @@ UPDATE_LINE_METRICS = {
     "throughput/tokens_per_s": "{:.0f} tokens/s",
 }
 """Metrics in the line of an update."""
+
+
+PART = "reward_part/"
+"""Metrics of the parts of the reward, which follow it if there are several."""
 
 
 class EventPrinter:
@@ -58,19 +64,15 @@ class EventPrinter:
         self.print_text(f"note: {text}")
 
     def on_finding(self, text: str, verdict: str = "", **_: Any) -> None:
-        """Print a finding of the checks before the first step, or of a rule."""
-        style = "bold red" if verdict in STRONG_VERDICTS else "yellow" if verdict else ""
-        self.print_text(f"finding: {text}", style=style)
+        """Print a finding of the checks before the first step, or of a rule, whose text names its verdict."""
+        if not verdict:
+            self.print_text(f"finding: {text}")
+        else:
+            self.print_text(text, style="bold red" if verdict in STRONG_VERDICTS else "yellow")
 
     def on_fact(self, text: str, **_: Any) -> None:
         """Print a fact that a rule states of an update."""
-        self.print_text(f"fact: {text}", style="dim")
-
-    def on_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
-        """Print the explanation of the first tokens of an update."""
-        self.print_text(f"  {stage} {step + 1}: first tokens:", style="dim")
-        for text, _ in lines:
-            self.print_text(f"    {text}", style="dim")
+        self.print_text(text, style="dim")
 
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Print an incident; of a traceback, its first and last line."""
@@ -95,7 +97,7 @@ class EventPrinter:
 
     def on_stopped(self, run: str, resumable: bool, **_: Any) -> None:
         """Print that the run stopped by an error or Ctrl-C."""
-        remedy = f". Resume with --out {run} --resume (resume=True)" if resumable else ""
+        remedy = f". Resume with --out {quote(run)} --resume (resume=True)" if resumable else ""
         self.print_text(f"stopped: {run}{remedy}")
 
     def on_evaluating(self, name: str, tasks: int) -> None:
@@ -132,14 +134,17 @@ class EventPrinter:
     ) -> None:
         """Print an update; missing metrics are left out."""
         facts = [text.format(metrics[key]) for key, text in UPDATE_LINE_METRICS.items() if key in metrics]
+        parts = [f"{key.removeprefix(PART)} {metrics[key]:.3f}" for key in metrics if key.startswith(PART)]
+        if len(parts) > 1:
+            facts.insert(1, f"({', '.join(parts)})")
         self.print_text(f"{stage} {done}/{steps}  {'  '.join(facts)}  {label}  {left:.0f} s left")
 
 
 class ProgressDisplay(EventPrinter):
     """Shows a run while it trains: lines and, on a terminal, the panel below them.
 
-    The panel shows the record. The directory is read from the first event on, because a refused run has no
-    event and its directory may belong to another run.
+    The panel shows the record, from the event ``start`` on: before it, the directory is empty or belongs to
+    another run.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -149,6 +154,7 @@ class ProgressDisplay(EventPrinter):
         self.watcher: RunWatcher | None = None
         self.started_at = self.printed_at = 0.0
         self.done = 0
+        self.started = self.tokens_told = False
 
     def __enter__(self) -> Self:
         return self
@@ -156,8 +162,7 @@ class ProgressDisplay(EventPrinter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self.watcher is not None:
-            self.refresh()  # shows the final state
+        self.refresh()  # shows the final state
         if self.live_region is not None:
             self.live_region.stop()
 
@@ -169,7 +174,7 @@ class ProgressDisplay(EventPrinter):
 
     def refresh(self) -> None:
         """Draw the record; if it cannot be read, print why and continue without a panel."""
-        if self.live_region is None:
+        if self.live_region is None or not self.started:
             return
         with self.throttle.measure():
             try:
@@ -179,6 +184,19 @@ class ProgressDisplay(EventPrinter):
                 self.live_region.stop()
                 self.live_region = self.watcher = None
                 self.print_text(f"panel off: {error}", style="yellow")
+
+    def on_start(self, run: str) -> None:
+        """Show the record from here on."""
+        self.started = True
+
+    def on_boundary(self, **_: Any) -> None:
+        """Print, once, the command that prints the first tokens of samples."""
+        if not self.tokens_told:
+            self.print_text(
+                f"  first tokens of samples: {command_name()} tokens {quote(str(self.run_dir))} --first",
+                style="dim",
+            )
+        self.tokens_told = True
 
     def on_stage(self, stage: str, steps: int, first_step: int) -> None:
         """Start a stage."""

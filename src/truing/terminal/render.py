@@ -39,7 +39,11 @@ MAX_FINDINGS = 2
 STATE_STYLES = {"running": "bold not dim", "finished": "bold green not dim", "stopped": "bold yellow not dim"}
 """Styles of normal states."""
 
-VERDICT_STYLES: Mapping[Verdict, str] = {Verdict.SUSPECT: "yellow", Verdict.FACT: "dim"}
+VERDICT_STYLES: Mapping[Verdict, str] = {
+    Verdict.SUSPECT: "yellow",
+    Verdict.CANNOT_TELL: "yellow",
+    Verdict.FACT: "dim",
+}
 ALARM_STYLE = "bold red not dim"
 
 Row = tuple[str, Sequence[Text]]

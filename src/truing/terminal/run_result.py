@@ -5,6 +5,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,8 @@ from rich.table import Table
 from truing.analysis.estimate import pass_at_json, pass_at_text
 from truing.analysis.evaluate_command import evaluate_command
 from truing.analysis.train_result import TrainResult
-from truing.doctor.verdict import FINDING_VERDICTS, Verdict
+from truing.doctor.report.recorded_findings import current_findings
+from truing.doctor.verdict import FINDING_VERDICTS, VERDICT_ORDER, Verdict
 from truing.record import RunReader
 from truing.utils.format import escape_lines, with_count
 from truing.utils.jsonl import dump_json
@@ -24,9 +26,9 @@ def command_name() -> str:
         return "truing"
     called, beside_python = Path(sys.argv[0]), Path(sys.executable).with_name("truing")
     if called.name == "truing":
-        return os.path.relpath(called)
+        return quote(os.path.relpath(called))
     is_module = called.name == "__main__.py" or not beside_python.exists()
-    return "python -m truing" if is_module else os.path.relpath(beside_python)
+    return "python -m truing" if is_module else quote(os.path.relpath(beside_python))
 
 
 def result_json(result: TrainResult) -> str:
@@ -44,22 +46,24 @@ def result_json(result: TrainResult) -> str:
 def doctor_line(run: Path, command: str) -> tuple[str, str]:
     """Return the doctor's findings during the run as a line with its style, strongest first."""
     reader = RunReader(run)
-    found_codes = [
-        event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload
+    verdicts: dict[str, str] = {}  # the strongest of each rule
+    for code, verdict, *_ in sorted(
+        current_findings(reader.events()), key=lambda each: VERDICT_ORDER.index(Verdict(each[1]))
+    ):
+        verdicts.setdefault(code, verdict)
+    codes_by_verdict = {
+        verdict: sorted(code for code, strongest in verdicts.items() if strongest == verdict)
+        for verdict in (*FINDING_VERDICTS, Verdict.CANNOT_TELL, Verdict.FACT)
+    }
+    parts = [
+        f"{len(codes)} {verdict} ({', '.join(codes)})" for verdict, codes in codes_by_verdict.items() if codes
     ]
-    parts, listed = [], set[str]()
-    for verdict in (*FINDING_VERDICTS, Verdict.CANNOT_TELL):
-        codes = {each["code"]: None for each in found_codes if each["verdict"] == verdict}.keys() - listed
-        listed |= codes
-        if codes:
-            parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
+    only_facts = set(verdicts.values()) <= {Verdict.FACT}
+    findings = ", ".join(["no rule found anything", *parts] if only_facts else parts)
     updates = with_count(reader.count_steps(), "update")
-    findings = ", ".join(parts) or "no rule found anything"
-    facts = sorted({event.payload["code"] for event in reader.events() if event.kind == "fact"})
-    facts_text = f"; {with_count(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
     return (
-        f"doctor: {updates} judged, {findings}{facts_text}: {command} check {run}",
-        "yellow" if any(each["verdict"] in FINDING_VERDICTS for each in found_codes) else "green",
+        f"doctor: {updates} judged, {findings}: {command} check {quote(str(run))}",
+        "green" if only_facts else "yellow",
     )
 
 
@@ -81,11 +85,11 @@ def print_result(console: Console, result: TrainResult) -> None:
         if passing := pass_at_text(evaluation.pass_at()):
             console.print(f"{name}: {passing}", markup=False, soft_wrap=True)
     console.print(f"run: {result.run}", markup=False, soft_wrap=True)
-    command = command_name()
+    command, run = command_name(), quote(str(result.run))
     text, style = doctor_line(result.run, command)
     console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
-    console.print("board:     ", f"{command} board {result.run}", markup=False, soft_wrap=True)
-    console.print("tokens:    ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
-    console.print("scorecard: ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
+    console.print("board:     ", f"{command} board {run}", markup=False, soft_wrap=True)
+    console.print("tokens:    ", f"{command} tokens {run}", markup=False, soft_wrap=True)
+    console.print("scorecard: ", f"{command} scorecard {run}", markup=False, soft_wrap=True)
     console.print("evaluate:  ", evaluate_command(result.run, program=command), markup=False, soft_wrap=True)
-    console.print("export:    ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True)
+    console.print("export:    ", f"{command} export {run} --to my-model", markup=False, soft_wrap=True)

@@ -71,7 +71,8 @@ class Alerts:
             self._check_conditions(facts["record"])
         elif kind in self.cfg.on:
             position = {key: facts[key] for key in ("stage", "step") if key in facts}
-            self.send({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **position})
+            label = "" if "verdict" in facts else f"{kind}: "  # the text of a rule names its verdict
+            self.send({"kind": kind, "text": f"{self.name}: {label}{_event_text(facts)}", **position})
 
     def _check_conditions(self, record: Any) -> None:
         """Count the steps for which each condition holds; a missing metric changes nothing."""

@@ -11,7 +11,7 @@ from truing.errors import TruingError
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.trace import Trace
 from truing.metrics.loss_label import LossLabel
-from truing.record import RunWriter
+from truing.record import Event, RunWriter
 from truing.trackers import EventDispatcher
 from truing.trainer.exit_status import exit_facts
 from truing.trainer.incidents import REPORTED_ONCE, incidents
@@ -27,7 +27,7 @@ STOP = "stop"
 """What an event callback returns to end the run after the current step: saved, and evaluated."""
 
 EventCallback = Callable[[str, Mapping[str, Any]], Literal["stop"] | None]
-"""Called with each event: its kind (`start`, `stage`, `step`, `eval`, `note`, …) and its facts."""
+"""Called with each event: its kind (`start`, `note`, `stage`, `step`, `eval`, …) and its facts."""
 
 
 def logs_boundary(seed: int, stage: str, step: int) -> bool:
@@ -50,6 +50,15 @@ class EventLog:
         """Record an event and pass it on."""
         self.writer.write_event(kind, **facts)
         self.notify(kind, facts)
+
+    def log_once(self, texts: Sequence[tuple[str, str]], recorded: Sequence[Event]) -> None:
+        """Log texts, each with its kind; a resumed run has recorded most of them, and only passes them on."""
+        known = {(event.kind, event.payload.get("text")) for event in recorded}
+        for kind, text in texts:
+            if (kind, text) in known:
+                self.notify(kind, {"text": text})
+            else:
+                self.log(kind, text=text)
 
     def notify(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Pass an event on without recording it here: the record has it in another form, or not at all."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 from truing.distributed.ending import Ending
 from truing.learner.checkpoint import find_newest
@@ -60,7 +61,7 @@ def _newest_name(run: Path) -> str:
 
 def _why_it_ends(run: Path, restarts: int, repeated: str | None) -> str:
     """Return why there is no further restart; ``repeated`` is a checkpoint without a newer one, or ""."""
-    remedy = f"Go on with --out {run} --resume"
+    remedy = f"Go on with --out {quote(str(run))} --resume"
     if repeated is not None:
         place = f"a checkpoint after {repeated}" if repeated else "the first checkpoint"
         return f"the loss before was also without {place}, so the run ends. {remedy}"

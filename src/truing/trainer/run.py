@@ -94,17 +94,17 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     """Check what is declared, then train and record."""
     recipe, env, ranks = session.recipe, session.env, session.ranks
     check_same_start(session)
+    recorded = RunReader(out).events() if resume else []
     context = session.episode_context(session.sampling_params)
     if needs_demonstrations(recipe):
         check_demonstrations(session.chat, session.train_tasks)
     if "grpo" in recipe.stages:
         check_turn_rewards(context, session.train_tasks, recipe.stage("grpo"))
-    budgets = ranks.gather_results(
-        "the memory budget", lambda: _memory_budget(session, RunReader(out).events() if resume else [])
-    )
+    budgets = ranks.gather_results("the memory budget", lambda: _memory_budget(session, recorded))
     # equal on all ranks, since it decides which micro-batches they compute together
     memory_budget = min(budgets, key=lambda budget: budget.fits)
-    findings = list(task_findings(context, session.train_tasks, session.eval_tasks))
+    shaping = recipe.doctor.shaping
+    findings = list(task_findings(context, session.train_tasks, session.eval_tasks, shaping=shaping))
     check_prompts(session)
     if resume:
         check_same_rewards(session, RunReader(out))
@@ -119,10 +119,9 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
             writer.write_run(facts)
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)
-        for text in findings:
-            event_log.log("finding", text=text)
-        for text in (*env.notes, *startup_notes(session)):
-            event_log.log("note", text=text)
+        event_log.notify("start", {"run": str(out)})
+        notes = [("note", text) for text in (*env.notes, *startup_notes(session))]
+        event_log.log_once([*(("finding", text) for text in findings), *notes], recorded)
         try:
             with named_memory_errors():
                 context = RunContext.open(session, writer, out, memory_budget, event_log)

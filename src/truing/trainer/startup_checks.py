@@ -77,7 +77,9 @@ def demonstrations_result(chat: Chat, tasks: Sequence[Task]) -> CheckResult:
     return check_result(len(tasks), ())
 
 
-def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:
+def task_findings(
+    context: EpisodeContext, *splits: Sequence[Task], shaping: Sequence[str] = ()
+) -> Iterator[str]:
     """Yield a sentence for each check of the environment and the chat template with a finding.
 
     Whole texts are left out: they have no prompt, and no template renders them.
@@ -91,7 +93,7 @@ def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[
     tasks = [task for split in rendered for task in evenly_spaced(split, TASKS_PER_SPLIT)]
     if not tasks:
         return
-    for name, result in check_tasks(context, tasks).items():
+    for name, result in check_tasks(context, tasks, shaping).items():
         for finding in result.findings[:1]:
             if name in REQUIRED_CHECKS:
                 raise ModelError(

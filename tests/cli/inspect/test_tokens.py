@@ -133,7 +133,7 @@ def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
 
 
 def test_json_has_every_token_and_null_for_missing_values(run):
-    output = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 1, "--json").stdout)
+    output = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 2, "--json").stdout)
     facts = [output[key] for key in ("stage", "update", "step", "sample_id")]
     assert facts == ["sft", 2, 1, "sft11"]
     assert output["reward_parts"] == {"exact": None}
@@ -180,8 +180,11 @@ def test_a_step_or_sample_that_is_missing_is_named(run):
     steps = RunReader(run).steps()
     with pytest.raises(RecordError, match=r"stage rl, update 1\n(?s:.*)sft up to 2; grpo up to 1"):
         choose_step(steps, "rl", 1)
-    with pytest.raises(RecordError, match=r"got: 2(?s:.*)0 to 1"):
-        choose_sample(RunReader(run).samples("grpo", 0), 2)
+    samples = RunReader(run).samples("grpo", 0)
+    for named in ("0", "3", "-1", "sft00"):
+        with pytest.raises(RecordError, match=rf"got: {named}(?s:.*)1 to 2, or the id of a sample"):
+            choose_sample(samples, named)
+    assert choose_sample(samples, "2") is choose_sample(samples, "grpo01") is samples[1]
     assert (choose_step(steps, None, 2).stage, choose_step(steps, "sft", None).step) == ("sft", 1)
 
 
@@ -202,3 +205,17 @@ def test_values_and_returns_have_columns_with_a_critic():
     (line,) = [words for words in shown if words[:2] == ["2", "2"]]
     assert line[-3:] == ["0.25", "0.75", "-1"]
     assert "value" in line
+
+
+def test_first_tokens_are_printed_of_the_updates_that_recorded_them(run):
+    with RunWriter(run, resume=True) as writer:
+        writer.write_event("stage", stage="sft", steps=2, first_step=0)
+        for step in (0, 1, 1):
+            line = (f"0/sft/{step}/0/0: {HOSTILE}", "TOK002")
+            writer.write_event("boundary", stage="sft", step=step, lines=[line])
+        writer.write_event("resumed", stage="sft", step=1, suppress={})
+    shown = invoke(run, "--first").stdout
+    assert shown == "sft 1:\n  0/sft/0/0/0: \\x1b[2J[red]\\u202e\\\n"
+    (facts,) = json.loads(invoke(run, "--first", "--stage", "sft", "--json").stdout)
+    assert (facts["stage"], facts["update"]) == ("sft", 1)
+    assert "expected: sft 1" in str(invoke(run, "--first", "--step", 2).exception)

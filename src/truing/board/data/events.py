@@ -1,4 +1,4 @@
-"""Events of a run as text: the log, first tokens, and evaluations."""
+"""Events of a run as text: the log, and evaluations."""
 
 import time
 from collections.abc import Sequence
@@ -57,12 +57,6 @@ def startup_findings(events: Sequence[Event]) -> list[str]:
     """Return findings about tasks, rewards and recipe from before training, which have no rule."""
     payload = [event.payload for event in events if event.kind == "finding" and "code" not in event.payload]
     return [str(each.get("text", ""))[:2000] for each in payload]
-
-
-def first_token_lines(events: Sequence[Event], limit: int = 20) -> list[dict[str, Any]]:
-    """Return the explanations of first tokens of the last such updates."""
-    payload = [event.payload for event in events if event.kind == "boundary"][-limit:]
-    return [{"stage": each["stage"], "update": each["step"] + 1, "lines": each["lines"]} for each in payload]
 
 
 def evaluations_at(run: IncrementalReader) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from truing.board.data.events import evaluations_at, event_log, first_token_lines, startup_findings
+from truing.board.data.events import evaluations_at, event_log, startup_findings
 from truing.board.data.run_view import RunView
 from truing.board.views.chart_groups import Chart
 from truing.board.views.charts import chart_data, chart_groups_of, find_chart, recipe_limits
@@ -10,9 +10,13 @@ from truing.board.views.findings import finding_card
 from truing.board.views.overview import criteria, run_line
 from truing.board.views.update import ratios_of
 from truing.config.secrets import toml_without_secrets
+from truing.doctor.report.first_updates import first_tokens
 from truing.doctor.report.recorded_findings import recorded_findings, strongest_by_rule
 from truing.errors import RecordError
 from truing.record.malformed import as_record_error
+
+LISTED_FIRST_TOKENS = 20
+"""Updates whose first tokens the page lists, the last of those that have them."""
 
 SHOWN_FACTS = ("model", "versions", "machine", "sampling_params", "judged")
 """Facts of run.json that the page shows besides the recipe."""
@@ -44,7 +48,7 @@ def run_head(run_view: RunView) -> dict[str, Any]:
         "ratios": ratios,
         "evaluations_at": evaluations_at(run),
         "events": event_log(run.events),
-        "words": first_token_lines(run.events),
+        "words": first_tokens(run.events)[-LISTED_FIRST_TOKENS:],
         "recipe": recipe,
         "trouble": "\n".join(problems),
         "about": {name: run.run_value(name) for name in SHOWN_FACTS},

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -91,7 +92,7 @@ def _print_parts(
     elif findings:
         codes = ", ".join(dict.fromkeys(f"{each.claim.verdict} {each.code}" for each in findings))
         no_part = "no swapped part differs" if swapped else "no part could be swapped"
-        text = f"rules have findings, and {no_part}: {codes} (truing check {run})"
+        text = f"rules have findings, and {no_part}: {codes} (truing check {quote(str(run))})"
     else:
         text = "no part differs from its second implementation" if swapped else "no part could be swapped"
     style = "bold red" if differing else "bold yellow" if findings or not swapped else "bold green"

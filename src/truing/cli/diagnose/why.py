@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,7 +97,7 @@ def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     raise RecordError(
         f"{run} has no reward to explain: it ended before, by {first.code} {first.name}",
         got=f"{first.claim.what} ({first.where})",
-        remedy=f"truing explain {first.code}; truing check {run}",
+        remedy=f"truing explain {first.code}; truing check {quote(str(run))}",
     )
 
 

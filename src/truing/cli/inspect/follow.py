@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from truing.board.views.overview import summary_facts
-from truing.doctor.report.first_updates import SHOWN_UPDATES
 from truing.errors import RecordError
 from truing.record import Event
 from truing.terminal.live_region import LiveRegion, has_terminal
@@ -65,20 +64,13 @@ class NewEventPrinter:
             if self.printed_count is None or self.printed_count > len(events)
             else events[self.printed_count :]
         )
-        new = [event for event in new if self._is_printed(event)]
-        if self.printed_count is None:  # first tokens as text are shown only during training
-            new = [event for event in new if event.kind != "boundary"][-LAST_EVENTS:]
-        self._print_events(new)
+        new = [event for event in new if hasattr(self.printer, f"on_{event.kind}")]
+        self._print_events(new[-LAST_EVENTS:] if self.printed_count is None else new)
         self.printed_count = len(events)
         due = self.print_updates and facts.summary.state == "running" and not self.throttle.seconds_left
         if due and facts.summary.current_stage not in (None, self.last_update):
             with self.throttle.measure():
                 self._print_update(facts)
-
-    def _is_printed(self, event: Event) -> bool:
-        """Whether `truing train` prints the event: first tokens as text only for the first updates."""
-        later = event.kind == "boundary" and event.payload.get("step", 0) >= SHOWN_UPDATES
-        return hasattr(self.printer, f"on_{event.kind}") and not later
 
     def _print_events(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from truing.doctor.report.first_updates import first_tokens
 from truing.errors import RecordError
-from truing.record import SampleRow, StepRow
+from truing.record import Event, SampleRow, StepRow
 from truing.types.sample import MASKS
 from truing.types.token import Excluded, Origin
 
@@ -26,11 +27,33 @@ def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None)
     )
 
 
-def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
-    """Return the sample at an index of an update."""
-    if not 0 <= index < len(rows):
-        raise RecordError("the update has no such sample", got=index, expected=f"0 to {len(rows) - 1}")
-    return rows[index]
+def choose_sample(rows: Sequence[SampleRow], named: str) -> SampleRow:
+    """Return the sample of an update with this number, from 1, or this id."""
+    by_name = {str(number): row for number, row in enumerate(rows, 1)}
+    by_name |= {row.sample.sample_id: row for row in rows}
+    if named not in by_name:
+        raise RecordError(
+            "the update has no such sample", got=named, expected=f"1 to {len(rows)}, or the id of a sample"
+        )
+    return by_name[named]
+
+
+def choose_first_tokens(
+    events: Sequence[Event], stage: str | None, update: int | None
+) -> list[dict[str, Any]]:
+    """Return the recorded first tokens of updates, of this stage and number (from 1) if given."""
+    recorded = first_tokens(events)
+    chosen = [
+        each for each in recorded if stage in (None, each["stage"]) and update in (None, each["update"])
+    ]
+    if not chosen:
+        raise RecordError(
+            "no such update recorded its first tokens",
+            got=" ".join(str(each) for each in (stage, update) if each is not None) or None,
+            expected=", ".join(f"{each['stage']} {each['update']}" for each in recorded)
+            or "the first updates of a stage, which are not recorded yet",
+        )
+    return chosen
 
 
 def sample_facts(step: StepRow, row: SampleRow) -> dict[str, Any]:

@@ -1,10 +1,13 @@
-"""`truing tokens`: a sample, token by token."""
+"""`truing tokens`: a sample, token by token, or the first tokens of samples."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+
+from truing.utils.format import escape_control
 
 MIN_WIDTH = 110
 """Columns that a row needs; a narrower terminal wraps lines, so that no number is truncated."""
@@ -18,13 +21,23 @@ def tokens(
     stage: Annotated[
         str | None, typer.Option(help="Stage of the update; by default the last stage that has it.")
     ] = None,
-    sample: Annotated[int, typer.Option(help="Sample of the update, from 0.")] = 0,
+    sample: Annotated[str, typer.Option(help="Sample of the update: its number, from 1, or its id.")] = "1",
     all_tokens: Annotated[bool, typer.Option("--all", help="A row for each context token too.")] = False,
+    first: Annotated[
+        bool,
+        typer.Option("--first", help="First tokens of samples, as text, of the updates that recorded them."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: its origin, whether it is trained, and its numbers."""
     from truing.cli.inspect.lost_updates import warn_of_lost_updates
-    from truing.cli.inspect.one_sample import choose_sample, choose_step, sample_facts, token_list
+    from truing.cli.inspect.one_sample import (
+        choose_first_tokens,
+        choose_sample,
+        choose_step,
+        sample_facts,
+        token_list,
+    )
     from truing.cli.inspect.token_table import render
     from truing.doctor.report.token_texts import run_decoder
     from truing.record import RunReader
@@ -32,6 +45,9 @@ def tokens(
 
     warn_of_lost_updates(run)
     reader = RunReader(run)
+    if first:
+        _print_first_tokens(choose_first_tokens(reader.events(), stage, step), as_json)
+        return
     chosen = choose_step(reader.steps(), stage, step)
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
     token_facts = token_list(row, run_decoder(run)(row.sample.token_ids.tolist()))
@@ -41,3 +57,17 @@ def tokens(
         console = Console()
         console.width = max(console.width, MIN_WIDTH)
         console.print(render(sample_facts(chosen, row), token_facts, all_tokens=all_tokens))
+
+
+def _print_first_tokens(updates: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """Print the first tokens of updates, as recorded."""
+    from truing.utils.jsonl import dump_json
+
+    if as_json:
+        print(dump_json(updates).decode())
+        return
+    console = Console(highlight=False)
+    for each in updates:
+        console.print(escape_control(f"{each['stage']} {each['update']}:"), markup=False, style="bold")
+        for text, _ in each["lines"]:
+            console.print(escape_control(f"  {text}"), markup=False, soft_wrap=True)

@@ -253,7 +253,7 @@ def _size_excluded(history: RunHistory) -> str:
     """Return the recorded reason why larger updates have no effect; "" without one."""
     course, entropy = history.reward_trend, history.last("entropy/sampled")
     tied = history.last("group/zero_variance_share")
-    if course.learns or course.fell or course.fault:
+    if course.rises or course.fell or course.fault:
         return course.summary()
     if large := _signs_of_large_updates(history):
         return large

@@ -15,7 +15,7 @@ from truing.doctor.hypotheses.candidates import (
     supervised,
     update_size,
 )
-from truing.doctor.hypotheses.group_signal import group_signal
+from truing.doctor.hypotheses.group_signal import group_signal, unearned_parts
 from truing.doctor.hypotheses.hypothesis import Hypothesis
 from truing.doctor.hypotheses.no_movement import no_movement
 from truing.doctor.hypotheses.run_history import RunHistory
@@ -27,6 +27,7 @@ from truing.utils.format import with_count
 QUESTIONS: tuple[Callable[[RunHistory], Iterator[Hypothesis]], ...] = (
     rule_findings,
     no_movement,
+    unearned_parts,
     group_signal,
     evaluation,
     lengths,

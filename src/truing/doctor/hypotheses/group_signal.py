@@ -18,6 +18,25 @@ MOSTLY_TRUNCATED = 0.9
 """Of the attempts: then their rewards are independent of the tasks."""
 
 
+def unearned_parts(history: RunHistory) -> Iterator[Hypothesis]:
+    """Yield whether attempts earn the part of the reward with the largest weight, if it has several."""
+    prefix = "reward_part/"
+    names = {name for row in history.steps for name in row.metrics if name.startswith(prefix)}
+    means = {name.removeprefix(prefix): history.last(name) for name in sorted(names)}
+    if len(means) < 2 or not history.main_parts:
+        return
+    shown = ", ".join(f"{name} {mean:.3g}" for name, mean in means.items())
+    unearned = " and ".join(history.unearned)
+    yield Hypothesis(
+        f"no attempt earns anything of {unearned or ' or '.join(history.main_parts)}",
+        "found" if unearned else "ruled out",
+        f"means of the last updates: {shown}"
+        + "; the tasks are too hard, or this part is broken: check grades the demonstrations"
+        * bool(unearned),
+        command(history, "check", "--static") if unearned else "",
+    )
+
+
 def group_signal(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether groups have a signal, and if not, the likely tasks or grader."""
     share = history.last("group/zero_variance_share")
@@ -61,7 +80,7 @@ def _all_wrong(history: RunHistory, reason: str, share: float, wrong: float) -> 
         yield Hypothesis(
             "tasks are too hard, or the verifier is dead",
             "open",
-            f"{reason}; `truing check` shows whether demonstrations earn the full reward",
+            f"{reason}; `truing check` shows what demonstrations earn",
             command(history, "check", "--static"),
             0.0,  # trains nothing
         )

@@ -37,12 +37,18 @@ class RewardTrend:
     fell: str  # start, end and update of the fall; "" without one
     broke: int = 0  # updates before the fall; 0 without one
     fault: str = ""  # why the rewards are no sign of learning: the finding, as text
+    unearned: tuple[str, ...] = ()  # parts with the largest weight of which no attempt earned anything
 
     @property
-    def learns(self) -> bool:
+    def rises(self) -> bool:
         """Return whether the reward rose over enough updates, has not fallen, and nothing is broken."""
         rose = self.last > self.first and self.chance < P_VALUE
         return rose and self.updates >= MIN_UPDATES and not (self.fell or self.fault)
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the reward rises, and not by its smaller parts alone."""
+        return self.rises and not self.unearned
 
     @property
     def gain(self) -> Interval:
@@ -59,6 +65,9 @@ class RewardTrend:
             return f"look at this first: {self.fault}; the reward: {ends}"
         if self.learns:
             return f"the run learns: {ends}, {self.gain.signed}"
+        if self.rises:
+            part = " and ".join(self.unearned)
+            return f"the reward goes up, but no attempt earns anything of {part}: {ends}, {self.gain.signed}"
         chance = f" (p = {self.chance:.2g})"
         return f"the reward does not clearly go up: {ends}{chance}"
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from truing.doctor.hypotheses.reward_trend import (
 )
 from truing.errors import RecordError
 from truing.record import Event, RunReader, SampleRow, StepRow
+from truing.types.reward_parts import main_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +38,20 @@ class RunHistory:
     evaluation_seconds: float  # of one, at most; NaN without one
     diagnosis: Diagnosis
     given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
+    main_parts: Sequence[str] = ()  # of the reward, with the largest weight
     blocked: tuple[Hypothesis, ...] = ()  # reasons why no update moved a weight
 
     @cached_property
     def reward_trend(self) -> RewardTrend:
         """Return the trend of the mean reward."""
         rewards = [value for value in self.series("reward/mean") if math.isfinite(value)]
-        return reward_trend(rewards, fault=fault_of(self.diagnosis))
+        return replace(reward_trend(rewards, fault=fault_of(self.diagnosis)), unearned=self.unearned)
+
+    @property
+    def unearned(self) -> tuple[str, ...]:
+        """Return the parts with the largest weight of which no attempt of the stage earned anything."""
+        series = {name: self.series(f"reward_part/{name}") for name in self.main_parts}
+        return tuple(name for name, values in series.items() if values and not any(values))
 
     def before(self, name: str) -> float:
         """Return the mean of a metric before the reward fell; NaN without a fall or values."""
@@ -76,6 +84,7 @@ class RunHistory:
             _evaluation_seconds(events),
             diagnosis,
             recorded_from_python(reader, recipe),
+            main_parts(reader.run_json().get("judged", {}).get("rewards", {}), recipe.doctor.shaping),
         )
 
     def series(self, name: str) -> list[float]:

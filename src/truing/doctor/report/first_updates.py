@@ -2,13 +2,15 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from truing.analysis.current_events import UndoTracker
 from truing.doctor.evidence import Row, Step
 from truing.doctor.report.chat_headers import header_lines
 from truing.doctor.report.family_summary import entropy_text, family_lines, reward_lines
 from truing.doctor.report.token_texts import token_decoder
+from truing.record import Event
 from truing.utils.format import with_count
 
 SHOWN_CHARACTERS = 120
@@ -38,6 +40,20 @@ def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
     for row, part in _selected_rows(step):
         lines += _sample(step, row, part, tokenizer)
     return [*lines, *family_lines(step), *reward_lines(step)]
+
+
+def first_tokens(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Return stage, update from 1 and lines of each update that recorded its first tokens, in their order."""
+    recorded = dict[Hashable, dict[str, Any]]()
+    tracker = UndoTracker()
+    for event in events:
+        if event.kind == "boundary":
+            stage, step, lines = (event.payload[name] for name in ("stage", "step", "lines"))
+            tracker.add(stage, step, (stage, step))
+            recorded[stage, step] = {"stage": stage, "update": step + 1, "lines": lines}
+        for update in tracker.undone(event):
+            recorded.pop(update, None)
+    return list(recorded.values())
 
 
 def _selected_rows(step: Step) -> list[tuple[Row, slice]]:

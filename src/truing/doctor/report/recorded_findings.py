@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal
 
 from truing.analysis.current_events import UndoTracker
-from truing.doctor.verdict import FINDING_VERDICTS, VERDICT_ORDER, Marks, Verdict
+from truing.doctor.verdict import VERDICT_ORDER, Marks, Verdict
 from truing.errors import RecordError
 from truing.record import Event
 
@@ -58,9 +58,8 @@ def recorded_findings(
     for event in events:
         if event.kind == kind and "code" in event.payload:
             finding = RecordedFinding.from_event(event)
-            if finding.verdict in FINDING_VERDICTS or kind == "fact":
-                standing.add(finding.stage, finding.step, len(findings))
-                findings.append(finding)
+            standing.add(finding.stage, finding.step, len(findings))
+            findings.append(finding)
         for index in standing.undone(event):
             archive = event.payload.get("kept")
             why = f"undone by a rollback: see {archive}" if archive else "repeated when the run was resumed"

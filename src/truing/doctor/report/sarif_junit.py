@@ -1,5 +1,6 @@
 """Diagnoses for other programs: SARIF 2.1.0 (code scanning) and JUnit XML (CI)."""
 
+from shlex import quote
 from typing import Any
 from xml.etree import ElementTree
 
@@ -68,7 +69,7 @@ def junit(diagnosis: Diagnosis, target: str, strict: bool = False) -> str:
         strict: whether a SUSPECT fails; otherwise it is in the output of its case.
     """
     results = diagnosis.results()
-    suite = ElementTree.Element("testsuite", name=f"truing check {target}", tests=str(len(results)))
+    suite = ElementTree.Element("testsuite", name=f"truing check {quote(target)}", tests=str(len(results)))
     failures = 0
     for each in results:
         case = ElementTree.SubElement(

@@ -1,5 +1,6 @@
 """A diagnosis as text: findings, with carets under their tokens, and clean and unchecked rules."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -93,7 +94,8 @@ def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
         affected = "; ".join(TAINTS[taint] for taint in rule.taints)
         yield f"    {'affects':<9} from {each.first.stage} {each.first.step + 1} on: {affected}", ""
     own = finding.sample_id and not is_saved_audit(Path(target))  # `truing tokens` reads Truing's own runs
-    tokens = f" · truing tokens {target} --stage {finding.stage} --step {finding.step + 1}" if own else ""
+    place = ["--stage", finding.stage, "--step", str(finding.step + 1), "--sample", finding.sample_id]
+    tokens = f" · {shlex.join(['truing', 'tokens', target, *place])}" if own else ""
     yield f"    {'more':<9} truing explain {finding.code}{tokens}", "dim"
 
 

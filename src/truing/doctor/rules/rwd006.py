@@ -1,12 +1,16 @@
 """RWD006: Every attempt has the same reward.
 
-What: For three updates in a row, every reward was the same number.
+What: For three updates in a row, every reward was the same number. Or no attempt of a stage has ever earned
+anything of the part of the reward with the largest weight, and the other parts differ.
 
 Why it is silent: With equal rewards every advantage is 0, and so are loss and gradient. The run continues,
-and learns nothing. Tasks that are too hard, tasks that are too easy and a broken grader look alike.
+and learns nothing. If only the main part is always 0, the reward may rise all the same: the policy learns the
+other parts, such as a bonus for short answers. Tasks that are too hard, tasks that are too easy and a broken
+grader look alike.
 
 How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it.
-For a log of scalars, mean and deviation alone.
+For a log of scalars, mean and deviation alone. The part with the largest weight, of those that
+`doctor.shaping` does not name, in eight updates or more of the stage, all of them.
 
 Healthy look-alikes: A single update without signal. Groups of equal reward, some right and some wrong: then
 the grader distinguishes them.
@@ -19,16 +23,21 @@ References: https://arxiv.org/abs/2503.14476, docs/check.md
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.history import Past
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.reward_parts import main_parts
 
 STEPS = 3
 """Updates in a row."""
+
+PART_STEPS = 8
+"""Updates of a stage in which no attempt earned anything of a part."""
 
 ROUNDING = 1e-6
 """Reward units: rounding in the mean of equal numbers."""
@@ -41,6 +50,8 @@ class Measured(NamedTuple):
     spreads: tuple[float, ...]  # NaN if unknown
     several: bool  # whether the update has more than one attempt
     unscored: int  # rows without a reward beside them
+    parts: tuple[str, ...]  # with the largest weight, and 0 in every attempt of the stage
+    updates: int  # of the stage, so far
 
 
 def measure(step: Step) -> Measured:
@@ -56,6 +67,20 @@ def measure(step: Step) -> Measured:
         attempts > 1
         or (not rewards and "reward/std" in step.numbers),  # a deviation implies several attempts
         sum(math.isnan(row.reward) for row in step.rows) if rewards else 0,
+        unearned_parts(step),
+        len(step.past_of_stage) + 1,
+    )
+
+
+def unearned_parts(step: Step) -> tuple[str, ...]:
+    """Return the parts with the largest weight of which no attempt of the stage has earned anything."""
+    weights, parts = step.setup.reward_weights or {}, [row.reward_parts for row in step.rows]
+    return tuple(
+        name
+        for name in main_parts(weights, step.setup.shaping)
+        if any(name in each for each in parts)
+        and all(each.get(name, 0.0) == 0 for each in parts)
+        and all(past.numbers.get(f"reward_part/{name}") == 0 for past in step.past_of_stage)
     )
 
 
@@ -78,6 +103,17 @@ def judge(measured: Measured) -> Iterator[Claim]:
             got=guess + f"; {measured.unscored} rows of this update have no reward" * (measured.unscored > 0),
             expected="rewards that differ",
             remedy=_remedy(measured.means[-1]),
+        )
+    elif measured.parts and measured.updates >= PART_STEPS:
+        named = " and ".join(measured.parts)
+        yield Claim(
+            Verdict.CANNOT_TELL,
+            f"no attempt of the stage's {measured.updates} updates earned anything of {named}, the part of"
+            " the reward with the largest weight: the policy learns the other parts",
+            got=f"{named} is 0",
+            expected="attempts that earn it",
+            remedy="`truing check RECIPE` grades the demonstrations: they must earn it; if it only shapes the"
+            " reward, name it in doctor.shaping",
         )
 
 
@@ -106,6 +142,29 @@ def once() -> Step:
     return _alike(0.0, (0.3, 0.2))
 
 
+def bonus_alone(weights: Mapping[str, float], shaping: tuple[str, ...] = (), earned: float = 0.0) -> Step:
+    """Return updates in which answers earn a bonus, and on average ``earned`` of the part exact."""
+    numbers = {"reward/mean": 0.05, "reward/std": 0.03, "reward_part/exact": earned}
+    past = [Past("grpo", i, numbers, {}) for i in range(PART_STEPS - 1)]
+    setup = {"reward_weights": weights, "shaping": shaping}
+    step = changed_step(example_step(rewards=BONUSES, setup=setup), past=past)
+    parts = [{"exact": 0.0, "length": bonus / 0.1} for bonus in BONUSES]
+    return changed_step(step, rows={i: {"reward_parts": each} for i, each in enumerate(parts)})
+
+
+BONUSES = (0.01, 0.1, 0.05, 0.02, 0.1, 0.1, 0.03, 0.04)
+
+
+def hard_at_first() -> Step:
+    """A right answer is rare, and the update has none."""
+    return bonus_alone({"exact": 1.0, "length": 0.1}, earned=1 / 64)
+
+
+def shaping_alone() -> Step:
+    """The part that is always 0 is declared to shape the reward only."""
+    return bonus_alone({"exact": 1.0, "length": 0.1}, shaping=("exact",))
+
+
 RULE = Rule(
     code="RWD006",
     name="every-reward-equal",
@@ -116,5 +175,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(once,),
+    lookalikes=(once, hard_at_first, shaping_alone),
 )

@@ -28,7 +28,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.postmortem import choose_update, diagnose_run
 from truing.doctor.rules import RULES
 from truing.doctor.saved_updates import is_saved_audit
-from truing.envs import env_keys, make_env
+from truing.envs import env_keys, env_problems, make_env
 from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
@@ -215,13 +215,13 @@ def evaluate(
             f"there is no run and no recipe {target}",
             expected="a run directory, a recipe's file, or the name of a built-in recipe",
         )
-    recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
-    if not recipe.eval.tasks:
+    recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides, env_problems)
+    if recipe.eval.tasks == 0:
         raise RecipeError(
             "the recipe evaluates nothing",
             got="eval.tasks = 0",
             expected="at least two evaluation tasks",
-            remedy="add eval.tasks=128",
+            remedy="add eval.tasks=128 to the command",
         )
     if is_run:
         require_trust(recipe, target, trust)
@@ -255,7 +255,7 @@ def _recipe_and_env(
         env = with_rewards(env, _rewards_by_name(rewards))
     if tools is not None:
         env = with_tools(env, tools)
-    graded = recipe.eval.tasks > 0 or set(recipe.stages) != {"sft"}
+    graded = recipe.eval.tasks != 0 or set(recipe.stages) != {"sft"}
     check_shaping(recipe.doctor.shaping, env.rewards)
     check_rewards(env, call=call_rewards and not recipe.episode.processes, graded=graded)
     return recipe, env
@@ -297,4 +297,6 @@ def _rewards_by_name(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
 def _recipe(source: RecipeSource) -> Recipe:
     if isinstance(source, Recipe):
         return source
-    return resolve(source) if isinstance(source, Mapping) else load_recipe(source)
+    if isinstance(source, Mapping):
+        return resolve(source, env_problems)
+    return load_recipe(source, env_problems=env_problems)

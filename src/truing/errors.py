@@ -27,6 +27,7 @@ TruingError                     exit code 2; the message has the parts what, got
 """
 
 import re
+from collections.abc import Sequence
 from typing import Self
 
 USERINFO = re.compile(r"(?<=://)[^\s/?#'\"@]+(?:@[^\s/?#'\"@]*)*@(?=[^\s/?#'\"@])")
@@ -71,6 +72,20 @@ class TruingError(Exception):
 
 class RecipeError(TruingError):
     """Raised while a recipe is read, merged with overrides, or resolved."""
+
+    problems: tuple["RecipeError", ...] = ()
+    """The problems of a recipe that has several; empty for an error of one."""
+
+    @classmethod
+    def joined(cls, problems: Sequence["RecipeError"]) -> "RecipeError":
+        """Return several problems as one error, in their order."""
+        if len(problems) == 1:
+            return problems[0]
+        listed = (f"{number}. {problem}" for number, problem in enumerate(problems, 1))
+        indented = (each.replace("\n", "\n   ") for each in listed)
+        error = cls("\n  ".join([f"the recipe has {len(problems)} problems", *indented]))
+        error.problems = tuple(problems)
+        return error
 
 
 class DataError(TruingError):

@@ -66,7 +66,7 @@ def disk_full_at(size):
         (['env.kinds=["maxx"]'], ["unknown kind 'maxx'", "did you mean 'max'?"]),
         (["grpo.steps=none"], ["'grpo.steps'", "got: none", "expected: "]),
         (["sampling.top_p=2"], ["'sampling.top_p'", "got: 2"]),
-        (["sampling.min_new_tokens=9"], ["sampling.min_new_tokens", "got: 9", "in [0, max_new_tokens]"]),
+        (["sampling.min_new_tokens=9"], ["[sampling]", "min_new_tokens = 9 is more than max_new_tokens"]),
         (["model.name=tinny"], ["tinny", "tiny"]),
         (["lora.targets=nothing"], ["lora.targets", "q_proj"]),
         (["eval.tasks=9"], ["too few evaluation tasks", "got: 8", "eval.tasks = 9"]),

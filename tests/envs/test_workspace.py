@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from truing.envs import checked_tasks
+from truing.envs import checked_tasks, make_env
 from truing.envs.base import MultiTurnEnv
 from truing.envs.workspace import Workspace
 from truing.envs.workspace.env import WorkspaceConfig
@@ -257,12 +257,12 @@ def test_the_default_is_every_kind_for_language_models():
     ("kinds", "message"),
     [
         (("mesage",), r"unknown kind 'mesage'[\s\S]*did you mean 'message'"),
-        (("mail", "mail"), "names a kind twice"),
+        (("mail", "mail"), "each kind once"),
     ],
 )
 def test_kinds_that_cannot_be(kinds, message):
     with pytest.raises(RecipeError, match=message):
-        make(kinds=kinds)
+        make_env("workspace", {"kinds": kinds})
 
 
 def test_more_tasks_than_there_are_is_an_error():

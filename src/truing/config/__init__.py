@@ -13,6 +13,7 @@ from truing.config.policy_options import (
     KlConfig,
     ReferenceConfig,
 )
+from truing.config.problems import problems, validated
 from truing.config.recipe import Recipe, Stage
 from truing.config.sections import EpisodeConfig, FrozenModel, OptimizerConfig, PositiveFloat, PositiveInt
 from truing.config.stages import (
@@ -56,11 +57,13 @@ __all__ = [
     "dotted_keys",
     "is_builtin_recipe",
     "load_recipe",
+    "problems",
     "read_table",
     "recipe_after_rollbacks",
     "recipe_path",
     "resolve",
     "to_toml",
     "translate_options",
+    "validated",
     "with_overrides",
 ]

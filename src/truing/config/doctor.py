@@ -1,7 +1,7 @@
 """The doctor during a run."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -31,21 +31,21 @@ def rule_codes() -> list[str]:
     return sorted(path.stem.upper() for path in folder.glob("[a-z]*.py"))
 
 
-def check_suppressed(suppress: Mapping[str, str]) -> None:
-    """Raise where a suppressed rule does not exist, or has no reason."""
+def suppressed_problems(suppress: Mapping[str, str]) -> Iterator[RecipeError]:
+    """Yield an error for each suppressed rule that does not exist, or has no reason."""
     codes = rule_codes()
     for code, reason in suppress.items():
         if code not in codes:
             family = [each for each in codes if code and each.startswith(code.upper())]
             similar = family or difflib.get_close_matches(code.upper(), codes, n=1)
-            raise RecipeError(
+            yield RecipeError(
                 f"doctor.suppress names {code!r}, and there is no such rule",
                 got=f"{code} = {reason!r}",
                 expected="the code of one rule a line",
                 remedy=f"did you mean {', '.join(similar)}?" if similar else "`truing rules` lists all",
             )
-        if not reason.strip():
-            raise RecipeError(
+        elif not reason.strip():
+            yield RecipeError(
                 f"doctor.suppress gives no reason for {code}",
                 got=f"{code} = {reason!r}",
                 expected="a reason, which the report shows",

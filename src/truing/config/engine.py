@@ -1,8 +1,9 @@
 """The recipe's table of the engine, which samples turns."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
@@ -58,8 +59,7 @@ class EngineConfig(FrozenModel):
             raise ValueError(f"{given[0]}: set tensor_parallel")
         return arguments
 
-    @model_validator(mode="after")
-    def _check_effect(self) -> "EngineConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse keys that would have no effect."""
         changed = [
             name
@@ -68,11 +68,8 @@ class EngineConfig(FrozenModel):
         ]
         if self.kind == "local" and changed:
             names = ", ".join(f"engine.{name}" for name in changed)
-            raise ValueError(f'{names}: only with engine.kind = "vllm"; set it, or leave this out')
+            yield f'{names}: only with engine.kind = "vllm"; set it, or leave this out'
         if self.count and self.servers:
-            raise ValueError("count starts servers, and servers names running ones: set one of them")
+            yield "count starts servers, and servers names running ones: set one of them"
         if self.sleep and self.ahead:
-            raise ValueError(
-                "a server that sleeps while the trainer works samples nothing ahead: set one of them"
-            )
-        return self
+            yield "a server that sleeps while the trainer works samples nothing ahead: set one of them"

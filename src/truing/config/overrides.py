@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from truing.config.other_trainers import SAME_MEANING
+from truing.config.other_trainers import EQUIVALENT_KEYS, SAME_MEANING
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 from truing.utils.parse import parse_toml
@@ -15,12 +15,15 @@ from truing.utils.parse import parse_toml
 
 def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return a copy of the table with the overrides applied in order."""
-    copy = deepcopy(dict(table))
-    if "lora.adapter=" in overrides:  # also after lora=false, which refuses an adapter
-        apply_override(copy, "lora.adapter=")
-    for override in overrides:
-        if override != "lora.adapter=":
+    copy, found = deepcopy(dict(table)), []
+    # also after lora=false, which refuses an adapter
+    for override in sorted(overrides, key=lambda each: each != "lora.adapter="):
+        try:
             apply_override(copy, override)
+        except RecipeError as error:
+            found.append(error)
+    if found:
+        raise RecipeError.joined(found)
     return copy
 
 
@@ -58,10 +61,25 @@ def _keep_adapter(lora: Mapping[str, Any]) -> None:
 
 
 def unknown_key(key: str, got: object) -> RecipeError:
-    """Return the error for a key that no recipe has."""
+    """Return the error for a key that no recipe has: the keys of its table, and the nearest of all."""
+    table, _, name = key.rpartition(".")
+    if equivalent := EQUIVALENT_KEYS.get(name):
+        return RecipeError(
+            f"recipe key {key!r} belongs to another trainer",
+            got=got,
+            expected=equivalent.key,
+            remedy=equivalent.convention,
+        )
+    below = f"{table}." if table else ""
+    valid = [each.removeprefix(below) for each in dotted_keys() if each.startswith(below)]
+    names = ", ".join(each for each in valid if "." not in each)
     nearest = nearest_key(key)
-    remedy = f"did you mean {nearest}?" if nearest else "see docs/recipes.md for all keys"
-    return RecipeError(f"unknown recipe key {key!r}", got=got, remedy=remedy)
+    return RecipeError(
+        f"unknown recipe key {key!r}",
+        got=got,
+        expected=f"a key of [{table}]: {names}" if table else f"one of {names}",
+        remedy=f"did you mean {nearest}?" if nearest else "remove it, or use one of these keys",
+    )
 
 
 def nearest_key(key: str) -> str:

@@ -1,8 +1,9 @@
 """Tables that all stages with a policy loss share: KL, gates, correction, reference, entropy, guard."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
@@ -31,16 +32,12 @@ class KlConfig(FrozenModel):
         """Whether any option needs the reference model."""
         return self.coef > 0 or self.cap is not None
 
-    @model_validator(mode="after")
-    def _check_gradient(self) -> "KlConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse an estimator without a gradient, and a weight that cannot grow."""
         if self.where == "loss" and self.estimator == "k1":
-            raise ValueError(
-                'k1 in the loss has mean gradient 0: set kl.estimator to k2, or kl.where to "reward"'
-            )
+            yield 'k1 in the loss has mean gradient 0: set kl.estimator to k2, or kl.where to "reward"'
         if self.target is not None and self.coef == 0:
-            raise ValueError("kl.target multiplies kl.coef, and 0 stays 0: set kl.coef above 0")
-        return self
+            yield "kl.target multiplies kl.coef, and 0 stays 0: set kl.coef above 0"
 
 
 class GatesConfig(FrozenModel):
@@ -133,11 +130,7 @@ class GuardConfig(FrozenModel):
     change: tuple[str, ...] = ()
     """Overrides after a rollback, as on the command line: `kl.cap=10`, `gates.max_ratio=` for none."""
 
-    @model_validator(mode="after")
-    def _check_change(self) -> "GuardConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a rollback that changes nothing."""
         if self.learning_rate == 1 and not self.change:
-            raise ValueError(
-                "a rollback would repeat the same steps: set guard.learning_rate below 1, or guard.change"
-            )
-        return self
+            yield "a rollback would repeat the same steps: set guard.learning_rate below 1, or guard.change"

@@ -1,6 +1,7 @@
 """The whole recipe."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,6 +34,7 @@ from truing.config.stages import (
     RftConfig,
     RlooConfig,
     SftConfig,
+    default_learning_rate,
 )
 from truing.config.trackers import AlertsConfig, TrackConfig
 from truing.config.trainer import TrainerConfig
@@ -44,10 +46,10 @@ Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 class Recipe(FrozenModel):
     """The name, stages and seed of a run, and its other tables."""
 
-    name: str
-    """Name of the run; part of its directory's name."""
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
-    """Training stages, in order; each has its table below."""
+    name: str = "run"
+    """Name of the run, part of its directory's name; if not given, that of the recipe's file."""
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)] = ("grpo",)
+    """Training stages, in order; if not given, those that have a table, sft before rft and RL; else grpo."""
     model: ModelConfig
     seed: int = 0
     """Every random number derives from it."""
@@ -90,16 +92,45 @@ class Recipe(FrozenModel):
             raise ValueError("a name without / or \\ and without control characters, and not `.` or `..`")
         return name
 
-    @model_validator(mode="after")
-    def _check_equal_groups(self) -> "Recipe":
+    @field_validator("stages")
+    @classmethod
+    def _check_stages(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """Refuse a stage twice: it has one table."""
+        if len(set(stages)) < len(stages):
+            raise ValueError("each stage once")
+        return stages
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_from_others(cls, table: Any) -> Any:
+        """Add what other keys decide: the stages, their tables, and the learning rates of these."""
+        if not isinstance(table, Mapping):
+            return table
+        with_table = [name for name in get_args(Stage) if table.get(name) is not None]
+        filled = {"stages": with_table or ["grpo"]} | dict(table)
+        for name in filled["stages"] if isinstance(filled["stages"], list | tuple) else ():
+            stage = filled.get(name) or {} if name in get_args(Stage) else None
+            if isinstance(stage, Mapping) and stage.get("learning_rate") is None:
+                rate = default_learning_rate(name, lora=filled.get("lora") not in (None, False))
+                filled[name] = {**stage, "learning_rate": rate}
+        return filled
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield what tables require of each other."""
+        yield from self._equal_groups_problems()
+        yield from self._guard_problems()
+        yield from self._quantization_problems()
+        yield from self._ahead_problems()
+        yield from self._ranks_problems()
+        yield from self._effect_problems()
+
+    def _equal_groups_problems(self) -> Iterator[str]:
         """Refuse to drop groups of equal reward that still have a gradient."""
         if self.gates.equal_groups == "count":
-            return self
+            return
         for stage in ("reinforce", "ppo"):
             if stage in self.stages:
-                raise ValueError(
-                    f"{stage} learns from groups of equal reward too: set gates.equal_groups to count"
-                )
+                yield f"{stage} learns from groups of equal reward too: set gates.equal_groups to count"
         reasons = {
             "kl.coef": self.kl.coef > 0,
             "entropy": self.entropy.active,
@@ -108,95 +139,82 @@ class Recipe(FrozenModel):
         }
         for name, active in reasons.items():
             if active:
-                raise ValueError(
-                    f"with {name} a group of equal reward has a gradient: set gates.equal_groups to count"
-                )
-        return self
+                yield (f"with {name} a group of equal reward has a gradient: set gates.equal_groups to count")
 
-    @model_validator(mode="after")
-    def _check_guard(self) -> "Recipe":
+    def _guard_problems(self) -> Iterator[str]:
         """Refuse a rollback without a guard."""
         if self.kl.cap_action == "rollback" and not self.guard:
-            raise ValueError('kl.cap_action = "rollback" needs a [guard]')
-        return self
+            yield ('kl.cap_action = "rollback" needs a [guard]')
 
-    @model_validator(mode="after")
-    def _check_quantization(self) -> "Recipe":
+    def _quantization_problems(self) -> Iterator[str]:
         """Refuse to train quantized weights, and servers that would hold others."""
         if self.model.quantization and not self.lora:
-            raise ValueError(
+            yield (
                 "model.quantization holds a frozen base in 4 bits, and lora = false trains the base: add a"
                 " [lora] table, or leave model.quantization out"
             )
         if self.model.quantization and self.engine.kind != "local":
-            raise ValueError(
+            yield (
                 f'model.quantization needs engine.kind = "local": the {self.engine.kind} servers would sample'
                 " from weights that are not quantized, which are another policy"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _check_ahead(self) -> "Recipe":
+    def _ahead_problems(self) -> Iterator[str]:
         """Refuse older weights without a correction: their ratios would be taken for the policy's own."""
         if self.engine.ahead and self.correction.method == "off":
-            raise ValueError(
+            yield (
                 f"engine.ahead = {self.engine.ahead} trains on rollouts of older weights: set"
                 ' correction.method, such as "truncate", or engine.ahead = 0'
             )
-        return self
 
-    @model_validator(mode="after")
-    def _check_ranks(self) -> "Recipe":
+    def _ranks_problems(self) -> Iterator[str]:
         """Refuse ranks that would share servers, or would have nothing to compute."""
         ranks = self.trainer.ranks
         for key, servers in {"servers": len(self.engine.servers), "count": self.engine.count}.items():
             if 0 < servers < ranks:
-                raise ValueError(
+                yield (
                     f"trainer.ranks = {ranks} needs as many engine.{key}, got {servers}: each rank samples"
                     " with its own; without any, each starts one"
                 )
         if ranks > 1 and self.engine.tensor_parallel > 1 and not (self.engine.servers or self.engine.count):
-            raise ValueError(
+            yield (
                 f"engine.tensor_parallel = {self.engine.tensor_parallel}: a server that a rank starts has the"
                 " rank's GPU alone; set engine.count with --ray, or engine.servers"
             )
         for name in self.stages:
             key, stage = "batch_size" if name == "sft" else "prompts_per_step", getattr(self, name)
             if stage is not None and ranks > (groups := getattr(stage, key)):
-                raise ValueError(
+                yield (
                     f"trainer.ranks = {ranks} is more than {name}.{key} = {groups}: a rank would compute"
                     " nothing, since the attempts of a task stay together"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _check_effect(self) -> "Recipe":
+    def _effect_problems(self) -> Iterator[str]:
         """Refuse options that would have no effect."""
         if self.reference.sync_every and not self.kl.needs_reference:
-            raise ValueError("reference.sync_every has nothing to sync: set kl.coef or kl.cap")
+            yield ("reference.sync_every has nothing to sync: set kl.coef or kl.cap")
         if self.reference.keep and not self.reference.sync_every:
-            raise ValueError("reference.keep has no effect without a sync: set reference.sync_every")
+            yield ("reference.keep has no effect without a sync: set reference.sync_every")
         if self.kl.cap_action == "rollback" and self.kl.cap is None:
-            raise ValueError("kl.cap_action has no effect: kl.cap is not given")
+            yield ("kl.cap_action has no effect: kl.cap is not given")
         for name in self.stages:
             stage = getattr(self, name)
             rollouts = stage.prompts_per_step * stage.group_size if isinstance(stage, PolicyStage) else 0
             if isinstance(stage, PolicyStage) and stage.minibatches > rollouts:
-                raise ValueError(
+                yield (
                     f"{name}.minibatches = {stage.minibatches} is more than the {rollouts} rollouts of a step"
                     f" ({name}.prompts_per_step × {name}.group_size): some would be empty"
                 )
             if self.kl.target is not None and self.kl.horizon <= 0.2 * rollouts:
-                raise ValueError(
+                yield (
                     f"with kl.horizon = {self.kl.horizon} one step of {rollouts} rollouts could bring kl.coef"
                     f" to 0, and 0 stays 0: set it above {0.2 * rollouts:g}"
                 )
         if self.gates.overlong_tokens > self.sampling.max_new_tokens:
-            raise ValueError(
+            yield (
                 f"gates.overlong_tokens = {self.gates.overlong_tokens} is more than a turn may have:"
                 f" sampling.max_new_tokens = {self.sampling.max_new_tokens}"
             )
-        return self
 
     def stage(self, name: str) -> Any:
         """Return the table of a stage."""

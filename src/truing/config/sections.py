@@ -2,11 +2,12 @@
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from truing.config.problems import Contradictions
 from truing.types.sampling_params import SamplingParams
 
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -28,6 +29,16 @@ class FrozenModel(BaseModel):
     """A frozen table without unknown keys; docs/recipes.md shows the sentence under each field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield what the keys require of each other and do not have, a sentence each."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _check_contradictions(self) -> Self:
+        if texts := list(self.contradictions()):
+            raise Contradictions(texts)
+        return self
 
 
 class ModelConfig(FrozenModel):
@@ -73,12 +84,10 @@ class LoraConfig(FrozenModel):
             return {"rank": None, "alpha": None, "targets": None} | dict(table)
         return table
 
-    @model_validator(mode="after")
-    def _check_new(self) -> "LoraConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a new adapter without a rank, a scale or layers."""
         if self.adapter is None and None in (self.rank, self.alpha, self.targets):
-            raise ValueError("a new adapter needs lora.rank, lora.alpha and lora.targets")
-        return self
+            yield "a new adapter needs lora.rank, lora.alpha and lora.targets"
 
 
 class SamplingConfig(FrozenModel):
@@ -100,8 +109,16 @@ class SamplingConfig(FrozenModel):
     """Divides positive logits, multiplies negative ones, of tokens generated in this turn."""
     min_new_tokens: Annotated[int, Field(ge=0)] = 0
     """Stop ids are banned until this many tokens were generated in this turn."""
-    max_new_tokens: PositiveInt = 128
-    """A longer turn is cut, and counts as truncated."""
+    max_new_tokens: PositiveInt = 512
+    """A longer turn is cut, and counts as truncated; 512 is the default of TRL and verl."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Refuse more tokens at least than at most."""
+        if self.min_new_tokens > self.max_new_tokens:
+            yield (
+                f"min_new_tokens = {self.min_new_tokens} is more than max_new_tokens = {self.max_new_tokens}:"
+                " lower the one, or raise the other"
+            )
 
     def to_params(self, stop_ids: Sequence[int], **changes: Any) -> SamplingParams:
         """Return the sampling parameters for a model that stops at ``stop_ids``."""
@@ -153,11 +170,17 @@ class EpisodeConfig(FrozenModel):
     force_steps: Annotated[int, Field(ge=0)] = 0
     """Steps of a stage over which `force_rate` falls linearly to 0; 0 keeps it constant."""
 
-    @model_validator(mode="after")
-    def _check_memory(self) -> "EpisodeConfig":
-        if self.process_memory_bytes is not None and not self.processes:
-            raise ValueError("process_memory limits processes: add processes = true")
-        return self
+    def contradictions(self) -> Iterator[str]:
+        """Refuse a limit on the memory of processes that there are not."""
+        if self.process_memory is not None and not self.processes:
+            yield "process_memory limits processes: add processes = true"
+
+    @field_validator("process_memory")
+    @classmethod
+    def _check_process_memory(cls, memory: str | None) -> str | None:
+        if memory is not None:
+            bytes_of(memory)
+        return memory
 
     @property
     def process_memory_bytes(self) -> int | None:
@@ -206,8 +229,8 @@ class OptimizerConfig(FrozenModel):
 class EvalConfig(FrozenModel):
     """The fixed, paired evaluation before and after each stage."""
 
-    tasks: Annotated[int, Field(ge=0)] = 128
-    """Number of the environment's evaluation tasks, from the first; 0 evaluates nothing."""
+    tasks: Annotated[int, Field(ge=0)] | None = None
+    """Number of evaluation tasks, from the first; 0 evaluates nothing; if not given, 128, or all if fewer."""
     samples: PositiveInt = 1
     """Answers per task; with several, pass@k is reported: how often one of k answers passes."""
     passes_at: float | None = None
@@ -221,7 +244,7 @@ class EvalConfig(FrozenModel):
 
     @field_validator("tasks")
     @classmethod
-    def _check_tasks(cls, tasks: int) -> int:
+    def _check_tasks(cls, tasks: int | None) -> int | None:
         """Refuse one task: an interval needs two."""
         if tasks == 1:
             raise ValueError("at least 2, since an interval needs two; or 0, which evaluates nothing")

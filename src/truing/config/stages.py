@@ -1,23 +1,37 @@
 """The stages of a recipe: the data, advantages and policy loss of each algorithm."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
 ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo", "ppo", "reinforce"]
 
+LEARNING_RATES = {"supervised": (2e-5, 2e-4), "policy": (1e-6, 4e-5)}
+"""Default learning rates, of all weights and of an adapter.
+
+All weights: 2e-5 is TRL's SFTConfig; 1e-6 is DeepSeekMath's (2402.03300, section 4.2), TRL's GRPOConfig and
+verl's actor. An adapter takes about ten times the rate of all weights, at any rank (Schulman et al., "LoRA
+Without Regret", 2025): 2e-4 is also QLoRA's (2305.14314, table 9); 4e-5 is Tinker Cookbook's GRPO on GSM8K.
+"""
+
+
+def default_learning_rate(stage: str, lora: bool) -> float:
+    """Return the learning rate of a stage whose recipe gives none."""
+    return LEARNING_RATES["supervised" if stage in ("sft", "rft") else "policy"][lora]
+
 
 class SftConfig(FrozenModel):
     """Supervised fine-tuning on the demonstrations of the environment."""
 
-    steps: PositiveInt
-    """Updates."""
-    learning_rate: PositiveFloat
-    """Peak learning rate."""
+    steps: PositiveInt = 100
+    """Updates; 100 is ours, for a first look."""
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate; if not given, 2e-4 with LoRA (QLoRA), 2e-5 without (TRL)."""
     batch_size: PositiveInt = 16
-    """Demonstrations per update."""
+    """Demonstrations per update; 16 is QLoRA's (2305.14314, table 9)."""
     eval_tasks: Annotated[int, Field(ge=0)] = 0
     """Evaluation tasks, from the first, whose demonstrations the loss is also measured on; 0 for none."""
     eval_every: Annotated[int, Field(ge=0)] = 0
@@ -27,14 +41,14 @@ class SftConfig(FrozenModel):
 class RftConfig(FrozenModel):
     """Rejection-sampling fine-tuning: the policy's own good answers become demonstrations."""
 
-    steps: PositiveInt
-    """Updates."""
-    learning_rate: PositiveFloat
-    """Peak learning rate."""
+    steps: PositiveInt = 100
+    """Updates; 100 is ours, for a first look."""
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate; if not given, 2e-4 with LoRA (QLoRA), 2e-5 without (TRL)."""
     prompts_per_step: PositiveInt = 8
-    """Prompts per update."""
+    """Prompts per update; 8 is ours."""
     group_size: PositiveInt = 8
-    """Answers sampled per prompt."""
+    """Answers sampled per prompt; 8 is ours."""
     min_reward: float = 1.0
     """Answers with at least this reward are kept."""
 
@@ -42,12 +56,12 @@ class RftConfig(FrozenModel):
 class PolicyStage(FrozenModel):
     """Keys of all stages with a policy loss."""
 
-    steps: PositiveInt
-    """Updates."""
-    learning_rate: PositiveFloat
-    """Peak learning rate."""
+    steps: PositiveInt = 100
+    """Updates; 100 is about verl's example on GSM8K: 15 epochs of 7 steps."""
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate; if not given, 4e-5 with LoRA (Tinker), 1e-6 without (DeepSeekMath, TRL, verl)."""
     prompts_per_step: PositiveInt = 8
-    """Prompts per update."""
+    """Prompts per update; 8 is ours, for one small machine: papers use 16 (DeepSeekMath) to 512 (DAPO)."""
     group_size: PositiveInt = 8
     """Answers sampled per prompt."""
     objective: ObjectiveName = "ppo"
@@ -63,32 +77,28 @@ class PolicyStage(FrozenModel):
     minibatches: PositiveInt = 1
     """Updates per pass; each takes its share of the rollouts."""
 
-    @model_validator(mode="after")
-    def _check_clip(self) -> "PolicyStage":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a bound that the objective does not have, and a second update where it has no ratio."""
         if self.objective in ("cispo", "reinforce") and (self.clip_low, self.clip_high) != (None, None):
-            raise ValueError(
-                f'objective = "{self.objective}" has no clip range: leave out clip_low and clip_high'
-            )
+            yield f'objective = "{self.objective}" has no clip range: leave out clip_low and clip_high'
         if self.objective != "cispo" and self.max_weight is not None:
-            raise ValueError(
+            yield (
                 f'objective = "{self.objective}" weighs no ratio: leave out max_weight, or set objective to'
                 " cispo"
             )
         if self.objective == "reinforce" and self.inner_epochs * self.minibatches > 1:
-            raise ValueError(
+            yield (
                 'objective = "reinforce" has no ratio, so it allows one update per step: set inner_epochs ='
                 f" {self.inner_epochs} and minibatches = {self.minibatches} to 1, or objective to one with a"
                 ' ratio, such as "grpo"'
             )
-        return self
 
 
 class GrpoConfig(PolicyStage):
     """Group-relative policy optimization, and its variants by `objective`."""
 
     group_size: Annotated[int, Field(ge=2)] = 8
-    """Answers sampled per prompt; they share a baseline, so there are at least two."""
+    """Answers sampled per prompt, at least two: they share a baseline. 8 is TRL's; DeepSeekMath has 64."""
     objective: ObjectiveName = "grpo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     advantage_scale: Literal["group", "batch", "none"] = "group"
@@ -101,7 +111,7 @@ class RlooConfig(PolicyStage):
     """REINFORCE leave-one-out: the baseline is the mean reward of the prompt's other answers."""
 
     group_size: Annotated[int, Field(ge=2)] = 4
-    """Answers sampled per prompt; the others are the baseline, so there are at least two."""
+    """Answers sampled per prompt, at least two: the others are the baseline. 4 as in 2402.14740."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
 
@@ -145,11 +155,8 @@ class ReinforceConfig(PolicyStage):
     whiten: bool = False
     """Whether advantages are scaled to mean 0 and deviation 1 over the step's trained tokens."""
 
-    @model_validator(mode="after")
-    def _check_baseline(self) -> "ReinforceConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a baseline of other attempts where there is only one."""
+        yield from super().contradictions()
         if self.baseline == "step" and self.prompts_per_step * self.group_size == 1:
-            raise ValueError(
-                'baseline = "step" needs other attempts, and there is one: sample more, or set "none"'
-            )
-        return self
+            yield 'baseline = "step" needs other attempts, and there is one: sample more, or set "none"'

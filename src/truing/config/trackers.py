@@ -1,8 +1,7 @@
 """Trackers and alerts."""
 
+from collections.abc import Iterator
 from typing import Literal
-
-from pydantic import model_validator
 
 from truing.config.sections import FrozenModel
 
@@ -32,9 +31,7 @@ class AlertsConfig(FrozenModel):
     webhook: str = ""
     """A URL that gets the alert as a JSON POST, its text as `text`; or `$NAME`, an environment variable."""
 
-    @model_validator(mode="after")
-    def _check_receiver(self) -> "AlertsConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a condition without a command or webhook."""
         if self.when and not (self.command or self.webhook):
-            raise ValueError("alerts.when has no receiver: set alerts.command or alerts.webhook")
-        return self
+            yield "alerts.when has no receiver: set alerts.command or alerts.webhook"

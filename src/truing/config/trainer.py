@@ -1,8 +1,9 @@
 """The recipe's table of the trainer's processes."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
@@ -21,12 +22,10 @@ class TrainerConfig(FrozenModel):
     restarts: int = Field(default=3, ge=0)
     """How often a run is resumed after a rank, its node or an engine that Ray placed was lost."""
 
-    @model_validator(mode="after")
-    def _check_groups(self) -> "TrainerConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse groups of unequal size."""
         if self.replicate != "auto" and self.ranks % self.replicate:
-            raise ValueError(
+            yield (
                 f"trainer.replicate = {self.replicate} does not divide trainer.ranks = {self.ranks}:"
                 ' set a divisor, or "auto"'
             )
-        return self

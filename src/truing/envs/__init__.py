@@ -1,12 +1,12 @@
 """Environments: one task family per file, and one table of them. docs/tasks.md explains how to add one."""
 
-import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from truing.config import dotted_keys
+from truing.config import dotted_keys, problems, validated
 from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
@@ -26,10 +26,7 @@ from truing.envs.taubench import TauBench
 from truing.envs.workbench import WorkBench
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
-from truing.utils.format import did_you_mean
-
-_UNION_OPTION = re.compile(r"str|int|float|bool|\w+Config|(tuple|list|dict|literal)\[.*")
-"""A part of a location that names an option of a union and not a key."""
+from truing.utils.format import did_you_mean, nearest_name
 
 ENVS: dict[str, type] = {
     "dataset": Dataset,
@@ -49,7 +46,7 @@ ENVS: dict[str, type] = {
     "workspace": Workspace,
 }
 
-__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_arguments", "env_keys", "make_env"]
+__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_arguments", "env_keys", "env_problems", "make_env"]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
@@ -69,13 +66,23 @@ def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return _validated(name, config).model_dump(mode="json", exclude_none=True)
 
 
+def env_problems(table: Mapping[str, Any]) -> list[RecipeError]:
+    """Return the problems of the keys of ``[env]``; none without a name, since Python may pass an object."""
+    keys = dict(table)
+    name = keys.pop("name", None)
+    if name is None:
+        return []
+    try:
+        config = _class(name).Config
+    except RecipeError as error:
+        return [error]
+    return problems(config, keys, partial(_unknown_key, config), "env")
+
+
 def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
     """Return the keys of an environment as its Config."""
     valid = _class(name).Config
-    try:
-        return valid.model_validate(dict(config))
-    except ValidationError as error:
-        raise _explain(error, valid) from None  # pydantic's text repeats the same in its own terms
+    return validated(valid, config, partial(_unknown_key, valid), "env")
 
 
 def _class(name: str) -> type:
@@ -98,27 +105,17 @@ def _class(name: str) -> type:
     return cls
 
 
-def _explain(error: ValidationError, config: type[BaseModel]) -> RecipeError:
-    """Return one problem as what, got, expected, remedy; unknown keys first: they may be misspelled."""
-    problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    # pydantic includes the options of a union in the location
-    location = [str(part) for part in problem["loc"] if not _UNION_OPTION.fullmatch(str(part))]
-    key = ".".join(["env", *location])
-    if problem["type"] == "extra_forbidden":
-        nested = f"{location[0]}." if len(location) > 1 else ""
-        names = [each.removeprefix(nested) for each in dotted_keys(config) if each.startswith(nested)]
-        valid = [name for name in names if "." not in name]
-        return RecipeError(
-            f"unknown recipe key {key!r}",
-            got=problem["input"],
-            expected=f"one of {', '.join(valid)}",
-            remedy=did_you_mean(location[-1], valid),
-        )
-    if problem["type"] == "missing":
-        return RecipeError(f"the recipe lacks {key!r}", remedy=f"add it to [{key.rpartition('.')[0]}]")
-    expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
-        return RecipeError(f"[{key}]: {expected}")  # keys that contradict each other: the message names them
+def _unknown_key(config: type[BaseModel], key: str, got: object) -> RecipeError:
+    """Return the error for a key that an environment does not have."""
+    table, _, name = key.removeprefix("env.").rpartition(".")
+    below = f"{table}." if table else ""
+    names = [each.removeprefix(below) for each in dotted_keys(config) if each.startswith(below)]
+    valid = [each for each in names if "." not in each]
+    nearest = nearest_name(name, valid)
+    owners = [each for each, env in ENVS.items() if not table and name in env.Config.model_fields]
+    remedy = f"did you mean env.{below}{nearest}?" if nearest else ""
+    if owners:  # the same name says more than a similar one
+        remedy = f"{key} is a key of env.name = {' or '.join(owners)}"
     return RecipeError(
-        f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=expected
+        f"unknown recipe key {key!r}", got=got, expected=f"one of {', '.join(valid)}", remedy=remedy
     )

@@ -22,6 +22,7 @@ from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, PromptKey, checked_tasks, prompt_key
 from truing.errors import DataError
+from truing.learner.eval_tasks import with_eval_tasks
 from truing.learner.evaluate import evaluate
 from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import as_it_computes, dtype_of_masters, load_policy
@@ -255,6 +256,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
 
     ``threads`` is the number of a run that is continued; a new one uses the recipe's, or chooses.
     """
+    recipe, _ = with_eval_tasks(recipe, env)
     eval_count = recipe.eval.tasks
     loss_count = recipe.stage("sft").eval_tasks if "sft" in recipe.stages else 0
     needed, key = max((eval_count, "eval.tasks"), (loss_count, "sft.eval_tasks"))

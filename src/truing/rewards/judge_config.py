@@ -1,9 +1,10 @@
 """The configuration of a judge: the keys of ``[env.judge]``."""
 
+from collections.abc import Iterator
 from string import Template
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from truing.config import FrozenModel, PositiveFloat, PositiveInt
 
@@ -47,13 +48,11 @@ class JudgeConfig(FrozenModel):
     on_unavailable: Literal["error", "skip"] = "error"
     """Without a score: an error ends the run, or the group is skipped and recorded as such."""
 
-    @model_validator(mode="after")
-    def _check_prompt_and_key(self) -> "JudgeConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a prompt without the response, and a key without an endpoint."""
         template, known = Template(self.prompt), {"question", "reference", "response"}
         names = set(template.get_identifiers())
         if not template.is_valid() or "response" not in names or names - known:
-            raise ValueError("prompt needs $response, may hold $question and $reference, and writes $ as $$")
+            yield "prompt needs $response, may hold $question and $reference, and writes $ as $$"
         if self.api_key_env and not self.base_url:
-            raise ValueError("api_key_env needs an endpoint: set base_url")
-        return self
+            yield "api_key_env needs an endpoint: set base_url"

@@ -16,6 +16,7 @@ from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
+from truing.learner.eval_tasks import with_eval_tasks
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory, with_replicas
 from truing.learner.restore import (
@@ -58,6 +59,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     A run that was killed before its record began is resumed by starting it.
     """
     check_trackers(recipe)
+    recipe, notes = with_eval_tasks(recipe, env)
     if resume and not is_launched():  # a launcher has done so, before any rank reads the directory
         resume = not remove_killed_start(out)
     if resume:
@@ -83,14 +85,16 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         named_memory_errors(),
         closing(open_session(recipe, env, ranks, threads)) as session,
     ):
-        return _train(session, out, resume, on_event if ranks.is_first else _ignore)
+        return _train(session, out, resume, on_event if ranks.is_first else _ignore, notes)
 
 
 def _ignore(kind: str, facts: Mapping[str, Any]) -> None:
     """Take an event that the first rank reports."""
 
 
-def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -> TrainResult:
+def _train(
+    session: Session, out: Path, resume: bool, on_event: EventCallback, notes: Sequence[str]
+) -> TrainResult:
     """Check what is declared, then train and record."""
     recipe, env, ranks = session.recipe, session.env, session.ranks
     check_same_start(session)
@@ -120,8 +124,8 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)
         event_log.notify("start", {"run": str(out)})
-        notes = [("note", text) for text in (*env.notes, *startup_notes(session))]
-        event_log.log_once([*(("finding", text) for text in findings), *notes], recorded)
+        texts = [("note", text) for text in (*env.notes, *notes, *startup_notes(session))]
+        event_log.log_once([*(("finding", text) for text in findings), *texts], recorded)
         try:
             with named_memory_errors():
                 context = RunContext.open(session, writer, out, memory_budget, event_log)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from truing.config import is_builtin_recipe, load_recipe
+from truing.cli.recipe import recipe_of
+from truing.config import is_builtin_recipe
 from truing.errors import RecipeError
 from truing.utils.format import escape_lines, with_count
 
@@ -64,7 +65,7 @@ class OutputOptions:
 
 def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, static: bool) -> bool:
     """Check environment and template, then two updates of each stage; return whether the check fails."""
-    recipe = load_recipe(path, overrides)
+    recipe = recipe_of(path, overrides)
     from truing.api import check, preflight
     from truing.checks import report_json
     from truing.doctor.diagnosis import fails

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from truing.config import load_recipe
+from truing.cli.recipe import recipe_of
 
 
 def verify_recipe(
@@ -23,7 +23,7 @@ def verify_recipe(
 
     Exit code 0: accepted. 1: rejected. 2: it could not run.
     """
-    resolved = load_recipe(recipe, overrides or ())
+    resolved = recipe_of(recipe, overrides or ())
     from truing.cli.diagnose.scorecard import scorecard_table
     from truing.lab.acceptance import verify
 

@@ -32,7 +32,7 @@ def start(
     ] = False,
 ) -> None:
     """Start a vLLM server in the foreground that RECIPE can sample with; Ctrl-C stops it."""
-    from truing.config import load_recipe
+    from truing.cli.recipe import recipe_of
     from truing.engines.vllm.server_process import (
         OPENAI_SERVER,
         declared_port,
@@ -42,7 +42,7 @@ def start(
     from truing.models.load import available_device
     from truing.models.resolve import resolve_model
 
-    resolved = load_recipe(recipe, overrides or [])
+    resolved = recipe_of(recipe, overrides or [])
     if resolved.engine.kind != "vllm":
         raise RecipeError(
             "this recipe samples in the training process, and needs no server",

@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 
 from truing.cli.output import exit_code_of_ranks, keep_running
-from truing.config import TrlOptions, load_recipe, read_table, translate_options
+from truing.cli.recipe import recipe_of
+from truing.config import TrlOptions, read_table, translate_options
 from truing.utils.end_with_parent import end_with_parent
 from truing.utils.format import escape_lines
 from truing.utils.process_state import no_early_exit
@@ -91,7 +92,7 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         *([f"trainer.ranks={ranks}"] if ranks else ()),
     ]
     options = translate_options(trl_options, read_table(recipe), command_line)
-    resolved = load_recipe(recipe, [*options.overrides, *command_line])
+    resolved = recipe_of(recipe, [*options.overrides, *command_line])
     for note in options.notes:
         Console(stderr=True, highlight=False).print(
             escape_lines(f"note: {note}"), markup=False, soft_wrap=True

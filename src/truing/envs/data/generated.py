@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TypeVar
 
 from truing.envs.base import Split, hash_fraction
-from truing.errors import DataError, RecipeError
+from truing.errors import DataError
 from truing.utils.format import did_you_mean
 
 T = TypeVar("T")
@@ -70,15 +70,16 @@ def alternate_kinds(
 
 
 def check_kinds(kinds: tuple[str, ...], table: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds of a recipe; raise for an unknown or repeated one."""
+    """Return the kinds of a recipe.
+
+    Raises:
+        ValueError: One is unknown, or named twice; the message says what is expected.
+    """
     table = list(table)
-    for kind in kinds:
-        if kind not in table:
-            raise RecipeError(
-                f"unknown kind {kind!r} in env.kinds",
-                expected=f"some of {', '.join(table)}",
-                remedy=did_you_mean(kind, table),
-            )
+    unknown = [kind for kind in kinds if kind not in table]
+    if unknown:
+        hints = (f"unknown kind {kind!r}, {did_you_mean(kind, table)}".rstrip(", ") for kind in unknown)
+        raise ValueError(f"some of {', '.join(table)}; {'; '.join(hints)}")
     if len(set(kinds)) < len(kinds):
-        raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")
+        raise ValueError("each kind once")
     return kinds

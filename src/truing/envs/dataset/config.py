@@ -1,8 +1,9 @@
 """The recipe keys of own data."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from truing.config import FrozenModel
 from truing.rewards import AnswerFormat
@@ -29,19 +30,17 @@ class RewardConfig(FrozenModel):
     pattern: str | None = None
     """Of `regex`: a Python pattern, searched in the response; with a group, the group must be the answer."""
 
-    @model_validator(mode="after")
-    def _check_kind(self) -> "RewardConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse an unknown kind, and keys of another one."""
         if self.kind not in GRADERS and ":" not in self.kind:
             hint = did_you_mean(self.kind, GRADERS)
-            raise ValueError(f"kind is one of {', '.join(GRADERS)}, or module:function; {hint}".rstrip("; "))
+            yield f"kind is one of {', '.join(GRADERS)}, or module:function; {hint}".rstrip("; ")
         owners = {"answer_format": "exact", "tolerance": "number", "pattern": "regex"}
         for key, owner in owners.items():
             if getattr(self, key) is not None and self.kind != owner:
-                raise ValueError(f'{key} is a key of kind = "{owner}", and kind is "{self.kind}"')
+                yield f'{key} is a key of kind = "{owner}", and kind is "{self.kind}"'
         if self.kind == "regex" and self.pattern is None:
-            raise ValueError('kind = "regex" needs a pattern')
-        return self
+            yield 'kind = "regex" needs a pattern'
 
 
 class DatasetConfig(FrozenModel):
@@ -78,12 +77,10 @@ class DatasetConfig(FrozenModel):
     judge: JudgeConfig | None = None
     """The judge of rewards with `kind = "judge"`. Keys: docs/judges.md."""
 
-    @model_validator(mode="after")
-    def _check_judge(self) -> "DatasetConfig":
+    def contradictions(self) -> Iterator[str]:
         """Refuse a judge without a reward, and the reverse."""
         uses_judge = any(reward.kind == "judge" for reward in self.rewards.values())
         if uses_judge and self.judge is None:
-            raise ValueError('a reward of kind "judge" needs a table [env.judge] with its model')
+            yield 'a reward of kind "judge" needs a table [env.judge] with its model'
         if self.judge is not None and not uses_judge:
-            raise ValueError('[env.judge] has no effect: no reward has kind = "judge"')
-        return self
+            yield '[env.judge] has no effect: no reward has kind = "judge"'

@@ -53,10 +53,15 @@ def spec(name, **properties):
     return {"type": "function", "function": {"name": name, "description": "Acts.", "parameters": parameters}}
 
 
-def chat_of(template):
+def chat_with(template):
+    """The chat of the tiny model with the source of a template."""
     tokenizer = copy.copy(TOKENIZER)
-    tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
+    tokenizer.chat_template = template
     return make_chat(tokenizer, [tokenizer.eos_token_id])
+
+
+def chat_of(name):
+    return chat_with((TEMPLATES / f"{name}.jinja").read_text())
 
 
 def played(env, chat):

@@ -90,13 +90,10 @@ def rendered(row: Conversation, tokenizer: Any, template: str | None = None) -> 
         ) from error
 
 
-def _check_reasoning(row: Conversation, tokenizer: Any) -> None:
-    """Raise if a template writes no reasoning of a row: it would train answers without it."""
+def _check_reasoning(row: Conversation, text: str) -> None:
+    """Raise if the text of a row has none of its reasoning: it would train answers without it."""
     thoughts = [message["reasoning_content"] for message in row.messages if "reasoning_content" in message]
-    if not thoughts:
-        return
-    text = rendered(row, tokenizer)
-    if not any(form in text for thought in thoughts for form in content_forms(thought)):
+    if thoughts and not any(form in text for thought in thoughts for form in content_forms(thought)):
         raise DataError(
             f"the chat template leaves the reasoning of {row.where} out",
             got=f"reasoning_content = {thoughts[-1]!r:.100}",

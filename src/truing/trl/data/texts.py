@@ -50,10 +50,9 @@ def demonstrated_texts(
             ended = content if content.endswith(tokenizer.eos_token) else content + tokenizer.eos_token
             ids = tokenizer(text=ended)["input_ids"]
         else:
-            _check_reasoning(row, tokenizer)
-            ids: Sequence[int] = tokenizer(text=rendered(row, tokenizer), add_special_tokens=False)[
-                "input_ids"
-            ]
+            text = rendered(row, tokenizer)
+            _check_reasoning(row, text)
+            ids: Sequence[int] = tokenizer(text=text, add_special_tokens=False)["input_ids"]
         if args.max_length is not None:
             ids = ids[CUTS[args.truncation_mode](args.max_length)]
         if len(ids) < 2:

@@ -58,14 +58,10 @@ def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
             raise no_demonstration(task)
         for reply in demonstration_turns(task):
             try:
-                check_reply_written(chat, task.messages, reply, task.tools)
+                rendered_by = chat.with_variables(task.template_kwargs)
+                check_reply_written(rendered_by, task.messages, reply, task.tools)
             except DataError as error:
-                raise DataError(
-                    f"{error.what}: task {task.task_id}",
-                    got=error.got,
-                    expected=error.expected,
-                    remedy=error.remedy,
-                ) from error
+                raise error.of(task.where or f"task {task.task_id}") from error
 
 
 def demonstrations_result(chat: Chat, tasks: Sequence[Task]) -> CheckResult:

@@ -1,5 +1,6 @@
 """Messages of an episode, the tools that a model can call, and its calls."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,17 @@ class AssistantMessage:
                 for i, call in enumerate(self.calls)
             ]
         return message
+
+
+def with_text_arguments(message: Message) -> Message:
+    """Return a message whose calls have their arguments as JSON text, for templates that write them so."""
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
 
 
 def call_id(index: int) -> str:

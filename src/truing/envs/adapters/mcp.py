@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from truing.config import FrozenModel, PositiveFloat
 from truing.envs.adapters.mcp_session import McpSession
 from truing.envs.base import Episode, Split
+from truing.envs.conversations import read_row
 from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import row_name, usable_rows
 from truing.envs.optional_packages import import_optional
@@ -133,7 +134,7 @@ def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
     return Task(
         task_id=values["id"],
         family="mcp",
-        messages=(*before, {"role": "user", "content": values["prompt"]}),
+        messages=(*before, *read_row(values, row.where, ("prompt",), tools=None).messages),
         answer=values.get("answer"),
         tools=tools,
     )

@@ -107,6 +107,12 @@ def read_row(
     )
 
 
+def is_sharegpt(row: Mapping[str, Any]) -> bool:
+    """Whether a row has a column ``conversations`` with messages of ``from`` and ``value``."""
+    said = row.get("conversations")
+    return isinstance(said, Sequence) and bool(said) and isinstance(said[0], Mapping) and "from" in said[0]
+
+
 def _part(
     row: Mapping[str, Any], place: Place, tools: Sequence[ToolSpec], index: int, *, raw: bool
 ) -> "_Part":

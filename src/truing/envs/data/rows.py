@@ -1,12 +1,12 @@
 """Sources of rows: a spec such as ``hub/id,config,split[:100]`` or ``folder[:100]``, and its rows."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from truing.envs.conversations.place import check_encodable
 from truing.envs.data.tables import csv_rows, parquet_rows
 from truing.errors import DataError
 from truing.utils.parse import parse_json
@@ -155,20 +155,28 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
         lines = [(f"{file}:{i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
         rows_by_place = [(where, _parse_json(line, where)) for where, line in lines]
     for where, values in rows_by_place:
-        if not isinstance(values, dict | DataError):
-            values = DataError(
-                f"{where} is not a JSON object", got=type(values).__name__, expected="an object with fields"
-            )
-        yield Row(where, values)
+        yield Row(where, _checked(values, where))
+
+
+def _checked(values: Any, where: str) -> Mapping[str, Any] | DataError:
+    """Return the fields of a row, or why they cannot be used."""
+    if isinstance(values, DataError):
+        return values
+    if not isinstance(values, dict):
+        return DataError(
+            f"{where} is not a JSON object", got=type(values).__name__, expected="an object with fields"
+        )
+    try:
+        check_encodable(values, where)
+    except DataError as error:
+        return error
+    return values
 
 
 def _parse_json(text: str, where: str) -> Any:
     """Return parsed JSON, or an error with the location of the fault."""
     try:
-        value = parse_json(text)
-        if "\\u" in text:  # a lone surrogate is no text, and raises a ValueError here
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         return DataError(f"{where} is not JSON", got=error, expected="one JSON object a line, or one list")
 

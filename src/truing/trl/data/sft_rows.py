@@ -1,10 +1,10 @@
 """Which tokens of an SFT data set TRL trains: whole rows, completions, or turns of the assistant."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from truing.envs.conversations import Conversation, column_notes
+from truing.envs.conversations import Conversation, column_notes, is_sharegpt
 from truing.errors import DataError
 from truing.trl.arguments.configs import SFTConfig
 from truing.trl.data.rows import Row, conversations_of, rows_of
@@ -68,8 +68,7 @@ def _read_columns(row: Row, argument: str, args: SFTConfig) -> tuple[str, ...]:
         return "prompt", "completion"
     if "messages" in columns:
         return ("messages",)
-    said = row.get("conversations")
-    if isinstance(said, Sequence) and said and isinstance(said[0], Mapping) and "from" in said[0]:
+    if is_sharegpt(row):
         return ("conversations",)
     if args.dataset_text_field in columns and "prompt" not in columns:
         return (args.dataset_text_field,)

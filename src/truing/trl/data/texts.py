@@ -1,7 +1,6 @@
 """Rows that TRL trains as a whole: plain text, and conversations with the loss on every token."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +9,7 @@ from truing.chat.render import content_forms
 from truing.envs.conversations import Conversation
 from truing.errors import DataError, ModelError
 from truing.trl.arguments.configs import SFTConfig
-from truing.types.message import Message
+from truing.types.message import AssistantMessage, with_text_arguments
 from truing.types.rollout import DemonstratedText
 from truing.utils.render_template import TemplateFault, render_template
 
@@ -51,10 +50,9 @@ def demonstrated_texts(
             ended = content if content.endswith(tokenizer.eos_token) else content + tokenizer.eos_token
             ids = tokenizer(text=ended)["input_ids"]
         else:
-            _check_reasoning(row, tokenizer)
-            ids: Sequence[int] = tokenizer(text=rendered(row, tokenizer), add_special_tokens=False)[
-                "input_ids"
-            ]
+            text = rendered(row, tokenizer)
+            _check_reasoning(row, text)
+            ids: Sequence[int] = tokenizer(text=text, add_special_tokens=False)["input_ids"]
         if args.max_length is not None:
             ids = ids[CUTS[args.truncation_mode](args.max_length)]
         if len(ids) < 2:
@@ -82,7 +80,7 @@ def rendered(row: Conversation, tokenizer: Any, template: str | None = None) -> 
         raise error.of(row.where) from error
     except TemplateFault as error:
         with suppress(TemplateFault):
-            return render_template(tokenizer, [*map(_with_text_arguments, row.messages)], **options)
+            return render_template(tokenizer, [*map(with_text_arguments, row.messages)], **options)
         raise DataError(
             f"the chat template does not render {row.where}",
             got=f"{error}; roles {', '.join(message['role'] for message in row.messages)}",
@@ -91,24 +89,10 @@ def rendered(row: Conversation, tokenizer: Any, template: str | None = None) -> 
         ) from error
 
 
-def _with_text_arguments(message: Message) -> Message:
-    """Return a message whose calls have their arguments as JSON text."""
-    if "tool_calls" not in message:
-        return message
-    calls = [
-        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
-        for call in message["tool_calls"]
-    ]
-    return {**message, "tool_calls": calls}
-
-
-def _check_reasoning(row: Conversation, tokenizer: Any) -> None:
-    """Raise if a template writes no reasoning of a row: it would train answers without it."""
+def _check_reasoning(row: Conversation, text: str) -> None:
+    """Raise if the text of a row has none of its reasoning: it would train answers without it."""
     thoughts = [message["reasoning_content"] for message in row.messages if "reasoning_content" in message]
-    if not thoughts:
-        return
-    text = rendered(row, tokenizer)
-    if not any(form in text for thought in thoughts for form in content_forms(thought)):
+    if thoughts and not any(form in text for thought in thoughts for form in content_forms(thought)):
         raise DataError(
             f"the chat template leaves the reasoning of {row.where} out",
             got=f"reasoning_content = {thoughts[-1]!r:.100}",
@@ -146,13 +130,7 @@ def _parts(row: Conversation) -> Iterator[tuple[str, Sequence[str]]]:
         for name, key in (("content", "content"), ("reasoning", "reasoning_content")):
             if text := message.get(key):
                 yield f"the {name} of {message['role']}, {text!r:.60}", content_forms(text)
-        for call in message.get("tool_calls", ()):
-            name, arguments = call["function"]["name"], call["function"]["arguments"]
-            yield f"the call of {name}", (name,)
-            yield from _argument_parts(name, arguments)
-
-
-def _argument_parts(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the names of a call's arguments."""
-    for key in arguments:
-        yield f"the argument {key!r} of a call of {name}", (key,)
+        for call in AssistantMessage.of(message).calls:
+            yield f"the call of {call.name}", (call.name,)
+            for key in call.arguments:
+                yield f"the argument {key!r} of a call of {call.name}", (key,)

@@ -86,7 +86,7 @@ def test_a_trend_is_judged_where_its_number_was_logged_last(tmp_path):
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_no_trend_is_clean_over_a_few_updates(tmp_path, count):
     judged = results(trainer_state(tmp_path, healthy(0)[:count]))
-    for code in ("LEN001", "LEN002", "LEN006", "RWD010", "KLD002", "KLD003"):
+    for code in ("LEN001", "LEN002", "LEN006", "RWD010", "KLD003"):
         assert judged[code].verdict is Verdict.NOT_CHECKED, code
 
 
@@ -229,7 +229,8 @@ def test_what_was_skipped_is_one_line_with_count_reason_and_first_place(tmp_path
 
 @pytest.mark.parametrize(("opens", "closes"), [(12, None), (12, 20)])
 def test_a_quote_that_does_not_close_is_named_with_its_line(tmp_path, opens, closes):
-    rows = [f"{i},0.5,{'"' * (i == opens)}0.1{'"' * (i == closes)}" for i in range(30)]
+    quotes = {opens: '"'}, {closes: '"'}
+    rows = [f"{i},0.5,{quotes[0].get(i, '')}0.1{quotes[1].get(i, '')}" for i in range(30)]
     with pytest.raises(RecordError, match="line 14, does not end as a row"):
         read_log(table(tmp_path / "a.csv", "step,reward,kl", *rows))
 

@@ -22,7 +22,12 @@ BROKEN = {
     "empty object": b"{}",
     "list for a table": b'{"recipe": [1], "judged": [], "machine": 3}',
 }
-TOML = {"deep": f"x = {DEEP}", "digits": "x = " + "9" * 5000, "ends": "x = ["}
+TOML = {
+    "deep": f"x = {DEEP}",
+    "digits": "x = " + "9" * 5000,
+    "ends": "x = [",
+    "parts": "a." * 50_000 + "b = 1",
+}
 
 
 def recipe_file(path, content):

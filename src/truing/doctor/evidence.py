@@ -226,5 +226,5 @@ class Step:
 
 
 def _known(value: Any) -> bool:
-    """Return whether a property of a row is known: not NaN, and not an empty text or list."""
-    return value == value and value not in ("", (), None)
+    """Return whether a property of a row is known: finite, and not an empty text or list."""
+    return math.isfinite(value) if isinstance(value, float) else value not in ("", (), None)

@@ -2,11 +2,22 @@
 
 import json
 import math
+import re
 import tomllib
 from typing import Any
 
 MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """Errors of code that reads a value of another type or shape than its writer writes."""
+
+MAX_PARTS = 100
+"""Of a dotted key of TOML."""
+DOTTED = re.compile(r"[\w.-]+")
+
+
+def _is_long_key(word: str) -> bool:
+    """Return whether a word is a dotted key of many parts; a line of dots in a text is none."""
+    parts = word.split(".")
+    return len(parts) > MAX_PARTS and all(parts)
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -59,6 +70,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not TOML, nested too deeply, or has a number of thousands of digits.
     """
+    # tomllib takes time and memory that grow with the square of the parts of a dotted key
+    if any(_is_long_key(word[0]) for word in DOTTED.finditer(text)):
+        raise ValueError(f"a dotted key has more than {MAX_PARTS} parts")
     try:
         return tomllib.loads(text)
     except RecursionError as error:

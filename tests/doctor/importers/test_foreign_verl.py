@@ -143,3 +143,10 @@ def test_two_logs_and_a_stranger_among_dumps_are_errors(tmp_path):
     wrong = json_lines(tmp_path / "1.jsonl", [*attempts(1, [1.0]), {"input": "a"}])
     with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is not an attempt"):
         read_log(wrong)
+
+
+def test_a_score_that_is_not_finite_is_that_of_the_mean_and_found(tmp_path):
+    path = folder(tmp_path, {step: [1.0, 0.0, float("inf"), 1.0] for step in (1, 2, 3)})
+    results = {each.code: each for each in diagnose_log(path).diagnosis.results()}
+    assert results["OPT015"].findings[0].claim.what == "reward/mean is inf"
+    assert results["RWD010"].verdict is Verdict.NOT_CHECKED

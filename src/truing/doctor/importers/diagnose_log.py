@@ -7,6 +7,7 @@ from typing import Any
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.log import short
 from truing.doctor.importers.steps import ImportedRun, import_run, suggestion_text
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
@@ -44,7 +45,7 @@ class LogDiagnosis:
             yield f"left out: {name} has another meaning in this run: {why}", "yellow"
         if run.unknown:
             more = ", …" if len(run.unknown) > SHOWN_NAMES else ""
-            names = ", ".join(run.unknown[:SHOWN_NAMES])
+            names = ", ".join(map(short, run.unknown[:SHOWN_NAMES]))
             yield f"unknown, not checked ({len(run.unknown)}): {names}{more}", "yellow"
         if hint := suggestion_text(run.suggestions):
             yield hint, "yellow"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from truing.doctor.importers.log import Point, Unread
+from truing.doctor.importers.log import Point, Unread, short
 from truing.doctor.importers.metric_names import OPENRLHF, Trainer, without_prefix
 from truing.utils.format import with_count
 
@@ -35,8 +35,8 @@ def usable_points(points: Sequence[Point], read: Mapping[str, str]) -> tuple[lis
         values = {name: value for name, value in point.values.items() if name not in unknown}
         usable.append(replace(point, values=values))
     notes = [
-        f"{name} is printed as 0 with few decimals in {with_count(count, 'record')}: rounded, and read as not"
-        " logged"
+        f"{short(name)} is printed as 0 with few decimals in {with_count(count, 'record')}: rounded, and read"
+        " as not logged"
         for name, count in rounded.items()
     ]
     if without_step:
@@ -80,7 +80,7 @@ def drop_filled(
 def not_numbers(unread: Mapping[str, Unread], read: Mapping[str, str]) -> list[str]:
     """Return a note on each name in use that has values which are not numbers."""
     return [
-        f"{name}: {with_count(each.count, 'value is not a number', 'values are not numbers')}, such as"
+        f"{short(name)}: {with_count(each.count, 'value is not a number', 'values are not numbers')}, such as"
         f" {each.example}, and {_is(each.count)} read as not logged (the first: {each.where.rstrip(',')})"
         for name, each in unread.items()
         if without_prefix(name) in read

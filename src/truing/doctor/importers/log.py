@@ -82,6 +82,7 @@ def log_of_records(
             expected=f"one of {', '.join(STEP_NAMES)}",
             remedy="export the step with the metrics",
         )
+    check_width(len(max((record for _, record in numbered), key=len)), numbered[0][0])
     unread = dict[str, Unread]()
     points = [_point(where, record, name, unread) for where, record in numbered]
     return Log(format_name, points, config, steps_counted=steps_counted, unread=unread, notes=notes)
@@ -89,6 +90,29 @@ def log_of_records(
 
 MAX_SHOWN = 300
 """Characters of names in an error."""
+
+MAX_COLUMNS = 10_000
+"""Of a log: more are parameters or texts, not metrics."""
+
+
+def check_width(columns: int, where: str) -> None:
+    """Raise if a table or a record has more columns than a log of metrics."""
+    if columns > MAX_COLUMNS:
+        raise RecordError(
+            f"{where} has too many columns for a log of metrics",
+            got=columns,
+            expected=f"at most {MAX_COLUMNS}",
+            remedy="export the metrics alone",
+        )
+
+
+def short(name: str) -> str:
+    """Return a name as it is shown in a line of a report."""
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
+
+
+MAX_NAME = 80
+"""Characters of a name in a line."""
 
 
 def _point(where: str, record: Mapping[str, Any], step_name: str, unread: dict[str, Unread]) -> Point:
@@ -136,7 +160,9 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a file of JSON lines, each with its place."""
     for count, line in enumerate(text_lines(read_text(path)), 1):
         if line.strip():
-            yield f"{path}, line {count},", parse_object(line, f"{path}, line {count},")
+            record = parse_object(line, where := f"{path}, line {count},")
+            check_width(len(record), where)
+            yield where, record
 
 
 def text_lines(text: str) -> list[str]:

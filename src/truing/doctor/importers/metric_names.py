@@ -138,6 +138,8 @@ def ours_of(trainer: Trainer, name: str) -> str | None:
 
 MIN_SIMILARITY = 0.85
 """Of two spellings of one name: `rewards/mean` and `reward/mean` have 0.96, `reward/max` and it 0.76."""
+COMPARED, LONGEST = 500, 100
+"""Names that are compared, and their characters: each takes a millisecond."""
 
 
 def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str]:
@@ -149,7 +151,9 @@ def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str
     """
     spelt = {_letters(metric.name): metric.name for metric in METRICS if metric.name not in read.values()}
     close = {
-        name: difflib.get_close_matches(_letters(name), spelt, n=1, cutoff=MIN_SIMILARITY) for name in unread
+        name: difflib.get_close_matches(_letters(name), spelt, n=1, cutoff=MIN_SIMILARITY)
+        for name in unread[:COMPARED]
+        if len(name) <= LONGEST
     }
     return {name: spelt[matches[0]] for name, matches in close.items() if matches}
 

@@ -12,7 +12,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, has_step, json_lines, log_of_records, read_text, text_lines
+from truing.doctor.importers.log import (
+    Log,
+    check_width,
+    has_step,
+    json_lines,
+    log_of_records,
+    read_text,
+    short,
+    text_lines,
+)
 from truing.errors import RecordError
 from truing.utils.format import with_count
 
@@ -59,6 +68,7 @@ def _cells(text: str, path: Path) -> list[tuple[int, list[str]]]:
     lines = text_lines(text)
     start = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
     separator = max(SEPARATORS, key="".join(lines[start : start + 1]).count)
+    check_width("".join(lines[start : start + 1]).count(separator) + 1, f"{path}, line {start + 1},")
     rows, before = list[tuple[int, list[str]]](), start
     limit = csv.field_size_limit(max(len(text), 1))  # a cell may hold a table of answers
     try:
@@ -91,7 +101,7 @@ def _first_of_each(columns: Sequence[str | None]) -> tuple[list[str | None], lis
         if name:
             places.setdefault(name, []).append(place)
     notes = [
-        f"{len(each)} columns are named {name}: column {each[0]} is read, column"
+        f"{len(each)} columns are named {short(name)}: column {each[0]} is read, column"
         f"{'s' * (len(each) > 2)} {', '.join(map(str, each[1:]))} left out"
         for name, each in places.items()
         if len(each) > 1
@@ -143,7 +153,7 @@ def _without_filling(
                 del row[name]
         filled = with_count(sum(is_nan for _, is_nan in cells), "cell")
         notes.append(
-            f"{name}: {filled} with NaN between numbers, read as not logged (the first: {first[:-1]})"
+            f"{short(name)}: {filled} with NaN between numbers, read as not logged (the first: {first[:-1]})"
         )
     return rows, notes
 

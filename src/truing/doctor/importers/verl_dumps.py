@@ -75,14 +75,17 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
 
 
 def reward_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Return metrics of rewards and groups, as defined in truing/metrics/rollout_definitions.py."""
-    rewards = [row.reward for row in rows if not math.isnan(row.reward)]
-    metrics = {"reward/mean": statistics.fmean(rewards)} if rewards else {}
+    """Return metrics of rewards and groups, as defined in truing/metrics/rollout_definitions.py.
+
+    verl scores every attempt: one score that is not finite is that of the mean, as in its own log.
+    """
+    rewards = [row.reward for row in rows if math.isfinite(row.reward)]
+    metrics = {"reward/mean": sum(row.reward for row in rows) / len(rows)} if rows else {}
     if len(rewards) > 1:
         metrics["reward/std"] = statistics.stdev(rewards)
     by_group = defaultdict[str, list[float]](list)
     for row in rows:
-        if row.group_id and not math.isnan(row.reward):
+        if row.group_id and math.isfinite(row.reward):
             by_group[row.group_id].append(row.reward)
     groups = [each for each in by_group.values() if len(each) > 1]
     equal = [each[0] for each in groups if len(set(each)) == 1]

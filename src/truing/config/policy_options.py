@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt, Size
 
 
 class KlConfig(FrozenModel):
@@ -111,7 +111,7 @@ class BootstrapConfig(FrozenModel):
     """Steps over which the weight falls linearly to 0; 0 is off."""
     coef: PositiveFloat = 1.0
     """Weight of the demonstrations' cross-entropy in the first step."""
-    batch_size: PositiveInt = 8
+    batch_size: Size = 8
     """Demonstrations per step."""
 
 

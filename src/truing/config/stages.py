@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt, Size
 
 ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo", "ppo", "reinforce"]
 
@@ -16,7 +16,7 @@ class SftConfig(FrozenModel):
     """Updates."""
     learning_rate: PositiveFloat
     """Peak learning rate."""
-    batch_size: PositiveInt = 16
+    batch_size: Size = 16
     """Demonstrations per update."""
     eval_tasks: Annotated[int, Field(ge=0)] = 0
     """Evaluation tasks, from the first, whose demonstrations the loss is also measured on; 0 for none."""
@@ -31,9 +31,9 @@ class RftConfig(FrozenModel):
     """Updates."""
     learning_rate: PositiveFloat
     """Peak learning rate."""
-    prompts_per_step: PositiveInt = 8
+    prompts_per_step: Size = 8
     """Prompts per update."""
-    group_size: PositiveInt = 8
+    group_size: Size = 8
     """Answers sampled per prompt."""
     min_reward: float = 1.0
     """Answers with at least this reward are kept."""
@@ -46,9 +46,9 @@ class PolicyStage(FrozenModel):
     """Updates."""
     learning_rate: PositiveFloat
     """Peak learning rate."""
-    prompts_per_step: PositiveInt = 8
+    prompts_per_step: Size = 8
     """Prompts per update."""
-    group_size: PositiveInt = 8
+    group_size: Size = 8
     """Answers sampled per prompt."""
     objective: ObjectiveName = "ppo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
@@ -58,9 +58,9 @@ class PolicyStage(FrozenModel):
     """The ratio is clipped above 1 + clip_high; the objective's default if not given."""
     max_weight: Annotated[float, Field(gt=1)] | None = None
     """With `cispo`, the largest weight of a token's ratio; the objective's default if not given."""
-    inner_epochs: PositiveInt = 1
+    inner_epochs: Size = 1
     """Passes over the rollouts of a step."""
-    minibatches: PositiveInt = 1
+    minibatches: Size = 1
     """Updates per pass; each takes its share of the rollouts."""
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ class PolicyStage(FrozenModel):
 class GrpoConfig(PolicyStage):
     """Group-relative policy optimization, and its variants by `objective`."""
 
-    group_size: Annotated[int, Field(ge=2)] = 8
+    group_size: Annotated[Size, Field(ge=2)] = 8
     """Answers sampled per prompt; they share a baseline, so there are at least two."""
     objective: ObjectiveName = "grpo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
@@ -100,7 +100,7 @@ class GrpoConfig(PolicyStage):
 class RlooConfig(PolicyStage):
     """REINFORCE leave-one-out: the baseline is the mean reward of the prompt's other answers."""
 
-    group_size: Annotated[int, Field(ge=2)] = 4
+    group_size: Annotated[Size, Field(ge=2)] = 4
     """Answers sampled per prompt; the others are the baseline, so there are at least two."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
@@ -109,9 +109,9 @@ class RlooConfig(PolicyStage):
 class PpoConfig(PolicyStage):
     """Proximal policy optimization: advantages by generalized advantage estimation, with a critic."""
 
-    prompts_per_step: PositiveInt = 32
+    prompts_per_step: Size = 32
     """Prompts per update."""
-    group_size: PositiveInt = 1
+    group_size: Size = 1
     """Answers sampled per prompt; they are not compared with each other."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per SAMPLED token."""
@@ -134,7 +134,7 @@ class PpoConfig(PolicyStage):
 class ReinforceConfig(PolicyStage):
     """REINFORCE: the advantage of a token is the return that follows it, less a baseline."""
 
-    group_size: PositiveInt = 1
+    group_size: Size = 1
     """Answers sampled per prompt; they are not compared with each other."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""

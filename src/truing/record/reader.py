@@ -17,6 +17,7 @@ from truing.record.update_columns import columns_of
 from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
 from truing.utils.parse import parse_json, parse_toml
+from truing.utils.regular_files import read_regular_text
 
 Line = TypeVar("Line")
 
@@ -136,6 +137,6 @@ class RunReader:
     def _text(self, name: str) -> str:
         path = self.run_dir / name
         try:
-            return path.read_text(encoding="utf-8")
+            return read_regular_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise RecordError(f"cannot read {path}", got=error, expected="a file of a run") from error

@@ -33,7 +33,9 @@ MOST = 2**31 - 1
 
 def _leaves(annotation: Any) -> set[Any]:
     """Return the plain types of a type: of ``int | None`` int and None; of a list, none of its items."""
-    if get_origin(annotation) in (Annotated, Union, UnionType):
+    if get_origin(annotation) is Annotated:
+        return _leaves(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
         return {leaf for part in get_args(annotation) for leaf in _leaves(part)}
     values = get_args(annotation) if get_origin(annotation) is Literal else ()
     return {type(value) for value in values} or ({annotation} if isinstance(annotation, type) else {Any})
@@ -47,7 +49,7 @@ class FrozenModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_plausible(cls, value: Any, info: ValidationInfo) -> Any:
-        """Raise for a truth value in place of a number, and for a count beyond any run's; a seed may be large."""
+        """Raise for a truth value in place of a number, and for a count beyond any run's; not for a seed."""
         kinds = _leaves(cls.model_fields[info.field_name or ""].annotation)
         if isinstance(value, bool) and not kinds & {bool, Any} and kinds & {int, float}:
             raise ValueError("a number, not true or false")

@@ -98,9 +98,24 @@ class RunReader:
         return sum(1 for _ in complete_lines(self.run_dir / STEPS))
 
     def check_complete(self) -> None:
-        """Raise a RecordError if steps.jsonl has lost updates, by their numbers, the events or the rows."""
-        columns = columns_of(self.iter_steps())
-        by_number = lost_updates(columns, self.events())
+        """Raise a RecordError if a file has lost lines: by numbers of updates, the events, or the rows."""
+        events, noted = self.events(), 0
+
+        def rows() -> Iterator[StepRow]:
+            nonlocal noted
+            for row in self.iter_steps():
+                noted = max(noted, row.events)
+                yield row
+
+        columns = columns_of(rows())
+        if noted > len(events):
+            raise RecordError(
+                f"{self.run_dir / EVENTS} is not whole",
+                got=with_count(len(events), "line"),
+                expected=f"at least {noted}, as its updates say",
+                remedy="restore the file from a copy",
+            )
+        by_number = lost_updates(columns, events)
         lost = max(self._groups.count_unlisted(columns.segment_refs), sum(by_number.values()))
         if lost:
             raise RecordError(

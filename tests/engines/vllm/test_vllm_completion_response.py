@@ -38,7 +38,7 @@ ANSWER = {
 
 
 def read(answer, params=PARAMS, version=3):
-    return read_completion(answer, REQUEST, "7f", params, version, "digest")
+    return read_completion(answer, REQUEST, "7f", params, version, "digest", 100)
 
 
 def changed(change):

@@ -42,4 +42,4 @@ def read_regular(path: Path, most: int | None = SMALL) -> bytes:
 
 def read_regular_text(path: Path, encoding: str = "utf-8", most: int | None = SMALL) -> str:
     """Return the text of a file; a UnicodeDecodeError if it is not in this encoding."""
-    return read_regular(path, most).decode(encoding).replace("\\r\\n", "\\n").replace("\\r", "\\n")
+    return read_regular(path, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")

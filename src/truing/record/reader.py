@@ -91,7 +91,16 @@ class RunReader:
 
     def iter_steps(self) -> Iterator[StepRow]:
         """Yield every recorded update, in order: a long run has more of them than fit into memory."""
-        return self._lines(STEPS, StepRow.from_json)
+        last: dict[str, int] = {}
+
+        def parse(line: Mapping[str, Any]) -> StepRow:
+            row = StepRow.from_json(line)
+            if row.step <= last.get(row.stage, -1):  # a rollback removes lines, so numbers only go up
+                raise Misfit("step", f"{row.stage} {row.step} after {last[row.stage]}", "a later step")
+            last[row.stage] = row.step
+            return row
+
+        return self._lines(STEPS, parse)
 
     def count_steps(self) -> int:
         """Return the number of recorded updates."""

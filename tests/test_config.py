@@ -388,3 +388,29 @@ def test_other_names_are_free(mini, name):
 def test_replicas_that_do_not_fit_are_named_by_their_key(mini, trainer, message):
     with pytest.raises(RecipeError, match=message):
         resolve(mini(trainer=trainer))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("grpo.group_size=9223372036854775808", "at most 2147483647"),
+        ("grpo.group_size=200000", "less than or equal to 100000"),
+        ("grpo.prompts_per_step=1000000", "less than or equal to 100000"),
+        ("grpo.steps=9999999999", "at most 2147483647"),
+        ("episode.max_turns=3000000000", "at most 2147483647"),
+        ("grpo.steps=true", "a number, not true or false"),
+        ("grpo.learning_rate=true", "a number, not true or false"),
+        ("eval.tasks=false", "a number, not true or false"),
+        ("lora={rank=true}", "a number, not true or false"),
+        ("guard={window=true}", "a number, not true or false"),
+    ],
+)
+def test_a_number_that_no_run_has_is_refused(override, expected):
+    with pytest.raises(RecipeError) as error:
+        load_recipe("tiny", [override])
+    assert expected in str(error.value.expected)
+
+
+@pytest.mark.parametrize("override", ["lora=false", "seed=9999999999", "chat.template_kwargs.x=true"])
+def test_a_truth_value_or_a_large_number_stays_where_it_belongs(override):
+    load_recipe("tiny", [override])

@@ -127,7 +127,7 @@ def read_engine(folder):
     answer = _client()._json(Answer(200, body, "application/json"), "/x")
     request = SimpleNamespace(prompt_ids=torch.tensor([1, 2]))
     params = SamplingParams(temperature=0.7, top_k=4, stop_ids=(7,), max_new_tokens=4)
-    read_completion(answer, request, "r1", params, 3, "d")
+    read_completion(answer, request, "r1", params, 3, "d", 1000)
     read_prompt_logprobs(answer, request.prompt_ids)
 
 

@@ -107,3 +107,54 @@ def test_an_index_names_no_file_outside_the_folder(folder, outside):
     with pytest.raises(ModelError, match="outside") as caught:
         load(str(folder), device="cpu")
     assert repr(name) in str(caught.value)
+
+
+FILES = ["chat_template.jinja", "config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_a_link_out_of_the_folder_is_refused(folder, tmp_path, entry, name):
+    secret = tmp_path / "secret"
+    (folder / name).rename(secret) if (folder / name).exists() else secret.write_text("{{ a secret }}")
+    (folder / name).symlink_to(secret)
+    with pytest.raises(ModelError, match="leads out of it") as error:
+        ENTRIES[entry](folder)
+    assert "a secret" not in str(error.value)
+
+
+def test_a_template_behind_a_linked_folder_is_refused(folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "additional_chat_templates").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="leads out of it"):
+        load(str(folder), device="cpu")
+
+
+def test_links_within_a_cache_and_within_a_folder_are_followed(folder, tmp_path):
+    snapshot, blobs = tmp_path / "models--a--b/snapshots/123", tmp_path / "models--a--b/blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(sorted(folder.iterdir())):
+        file.rename(blobs / str(number))
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    (tmp_path / "named").symlink_to(snapshot)
+    assert load(str(tmp_path / "named"), device="cpu").context_length
+    outside = tmp_path / "outside"
+    (blobs / "0").rename(outside)
+    (blobs / "0").symlink_to(outside)
+    with pytest.raises(ModelError, match="leads out of it"):
+        load(str(tmp_path / "named"), device="cpu")
+
+
+@pytest.mark.parametrize("eos", [-1, "x", 10**6, True, [1, -1], [[1]], 2**70, 1.5], ids=repr)
+def test_a_stop_id_outside_the_vocabulary_is_refused(folder, eos):
+    edit(folder / "generation_config.json", eos_token_id=eos)
+    with pytest.raises(ModelError):
+        load(str(folder), device="cpu")
+
+
+def test_weights_of_more_layers_than_config_counts_are_refused(folder):
+    layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    edit(folder / "config.json", num_hidden_layers=layers - 1)
+    with pytest.raises(ModelError, match="the weights have more layers than"):
+        load(str(folder), device="cpu")

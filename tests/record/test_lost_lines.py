@@ -82,3 +82,37 @@ def test_a_run_that_started_anew_has_lost_nothing(two_stages):
         writer.write_event("resumed", stage="sft", step=0)
         writer.write_event("checkpoint", name="elsewhere")
     RunReader(two_stages).check_complete()
+
+
+@pytest.fixture
+def with_events(tmp_path):
+    """A run of three updates, with events before and between them."""
+    with RunWriter(tmp_path / "run") as writer:
+        writer.write_run({})
+        writer.write_event("stage", stage="grpo", steps=3, first_step=0)
+        for step in range(3):
+            write_steps(writer, [step])
+            writer.write_event("note", text=f"after {step}")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_events_that_were_cut_are_missed(with_events, kept):
+    RunReader(with_events).check_complete()
+    lines = (with_events / "events.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 5  # with the one that declares metrics
+    (with_events / "events.jsonl").write_text("".join(lines[:kept]))
+    with pytest.raises(RecordError, match=r"events\.jsonl is not whole"):
+        RunReader(with_events).check_complete()
+    live = IncrementalReader(with_events)
+    live.refresh()
+    assert live.missing_updates[0].startswith(f"events.jsonl lacks {4 - kept} line")
+
+
+def test_a_resumed_run_counts_the_events_that_are_there(with_events):
+    with RunWriter(with_events, resume=True) as writer:
+        writer.truncate_to("grpo", 1)
+        writer.write_event("resumed", stage="grpo", step=1)
+        write_steps(writer, [1])
+    assert RunReader(with_events).steps()[-1].events == 6
+    RunReader(with_events).check_complete()

@@ -5,7 +5,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from recorded import make_record, make_row
+from command import truing
+from recorded import make_record, make_row, write_steps
+from shown import opened_run
 
 from truing.doctor.rule_inputs import INPUTS
 from truing.doctor.rules import RULES
@@ -185,3 +187,31 @@ def test_facts_of_a_run_of_another_type_are_damage(tmp_path, facts, key):
     (tmp_path / "run/run.json").write_text(json.dumps(facts))
     with pytest.raises(RecordError, match=rf"run\.json is damaged at {key}"):
         RunReader(tmp_path / "run").run_json()
+
+
+def test_updates_in_another_order_or_twice_are_damage(tmp_path):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        write_steps(writer, range(3))
+    first, second, third = (run / "steps.jsonl").read_text().splitlines(keepends=True)
+    for lines in ((first, third, second), (first, second, second, third)):
+        (run / "steps.jsonl").write_text("".join(lines))
+        with pytest.raises(RecordError, match=r"line 3 of .*steps\.jsonl is damaged at step"):
+            RunReader(run).steps()
+
+
+COMMANDS = ["check", "bisect", "why", "scorecard", "compare RUN", "profile"]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_command_has_a_result_of_a_damaged_line(tmp_path, words):
+    run = tmp_path / "run"
+    with opened_run(run) as writer:
+        write_steps(writer, range(2))
+    text = (run / "steps.jsonl").read_text()
+    (run / "steps.jsonl").write_text(text.replace('"forward": 0.25', '"forward": "0.25"', 1))
+    verb, *more = words.split()
+    done = truing(verb, run, *[run for _ in more])
+    assert done.code == 2
+    assert "line 1 of" in done.err
+    assert "is damaged at seconds.forward" in done.err

@@ -187,3 +187,38 @@ def test_functions_that_judge_together_get_all_rollouts_once():
     also = type("Also", (), {"prepare": together.prepare, "__call__": judged})()
     prepare({"a": (judged, 1.0), "b": (also, 1.0), "c": (right, 1.0)}, [attempt("x"), attempt("y")])
     assert together.seen == [["x", "y"]]
+
+
+class Mute(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Number(Exception):
+    """An error whose text is a number."""
+
+    def __str__(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BaseException("b"), GeneratorExit(), SystemExit(0), Mute(), Number()],
+    ids=lambda each: each.__class__,
+)
+def test_whatever_a_function_raises_is_an_error_of_the_reward(error):
+    def fail(rollout, task):
+        raise error
+
+    with pytest.raises(RewardError, match=f"raised {type(error).__name__}"):
+        grade(attempt("4"), {"fail": (fail, 1.0)})
+
+
+def test_ctrl_c_in_a_function_is_ctrl_c():
+    def interrupted(rollout, task):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grade(attempt("4"), {"interrupted": (interrupted, 1.0)})

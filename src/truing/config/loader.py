@@ -16,6 +16,7 @@ from truing.config.recipe import Recipe
 from truing.config.table_limits import check_limits
 from truing.errors import RecipeError
 from truing.utils.parse import parse_toml
+from truing.utils.regular_files import read_regular_text
 
 EnvProblems = Callable[[Mapping[str, Any]], Sequence[RecipeError]]
 """The problems of ``[env]``, which belongs to the environments."""
@@ -41,7 +42,7 @@ def read_table(path: str | Path) -> dict[str, Any]:
     """
     path = recipe_path(path)
     try:
-        table = parse_toml(path.read_text(encoding="utf-8"))
+        table = parse_toml(read_regular_text(path))
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError("the recipe cannot be read", got=error, expected="a TOML file") from error
     except ValueError as error:

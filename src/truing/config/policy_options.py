@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt, Size
 
 
 class KlConfig(FrozenModel):
@@ -108,7 +108,7 @@ class BootstrapConfig(FrozenModel):
     """Steps over which the weight falls linearly to 0; 0 is off."""
     coef: PositiveFloat = 1.0
     """Weight of the demonstrations' cross-entropy in the first step."""
-    batch_size: PositiveInt = 8
+    batch_size: Size = 8
     """Demonstrations per step."""
 
 

@@ -3,14 +3,18 @@
 import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from truing.config.problems import Contradictions
 from truing.types.sampling_params import SamplingParams
 
 PositiveInt = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1, le=100_000)]
+"""Members of a batch or a group, which are in memory at once."""
+
 PositiveFloat = Annotated[float, Field(gt=0)]
 
 
@@ -25,10 +29,35 @@ def bytes_of(gigabytes: str) -> int:
     return int(float(gigabytes.removesuffix("GB")) * 1e9)
 
 
+MOST = 2**31 - 1
+"""The largest whole number of a recipe: more steps, tokens or tasks than any run has."""
+
+
+def _leaves(annotation: Any) -> set[Any]:
+    """Return the plain types of a type: of ``int | None`` int and None; of a list, none of its items."""
+    if get_origin(annotation) is Annotated:
+        return _leaves(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return {leaf for part in get_args(annotation) for leaf in _leaves(part)}
+    values = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return {type(value) for value in values} or ({annotation} if isinstance(annotation, type) else {Any})
+
+
 class FrozenModel(BaseModel):
     """A frozen table without unknown keys; docs/recipes.md shows the sentence under each field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_plausible(cls, value: Any, info: ValidationInfo) -> Any:
+        """Raise for a truth value in place of a number, and for a count beyond any run's; not for a seed."""
+        kinds = _leaves(cls.model_fields[info.field_name or ""].annotation)
+        if isinstance(value, bool) and not kinds & {bool, Any} and kinds & {int, float}:
+            raise ValueError("a number, not true or false")
+        if type(value) is int and int in kinds and abs(value) > MOST and info.field_name != "seed":
+            raise ValueError(f"a whole number of at most {MOST}")
+        return value
 
     def contradictions(self) -> Iterator[str]:
         """Yield what the keys require of each other and do not have, a sentence each."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt, Size
 
 ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo", "ppo", "reinforce"]
 
@@ -30,7 +30,7 @@ class SftConfig(FrozenModel):
     """Updates; 100 is ours, for a first look."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate; if not given, 2e-4 with LoRA (QLoRA), 2e-5 without (TRL)."""
-    batch_size: PositiveInt = 16
+    batch_size: Size = 16
     """Demonstrations per update; 16 is QLoRA's (2305.14314, table 9)."""
     eval_tasks: Annotated[int, Field(ge=0)] = 0
     """Evaluation tasks, from the first, whose demonstrations the loss is also measured on; 0 for none."""
@@ -45,9 +45,9 @@ class RftConfig(FrozenModel):
     """Updates; 100 is ours, for a first look."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate; if not given, 2e-4 with LoRA (QLoRA), 2e-5 without (TRL)."""
-    prompts_per_step: PositiveInt = 8
+    prompts_per_step: Size = 8
     """Prompts per update; 8 is ours."""
-    group_size: PositiveInt = 8
+    group_size: Size = 8
     """Answers sampled per prompt; 8 is ours."""
     min_reward: float = 1.0
     """Answers with at least this reward are kept."""
@@ -60,9 +60,9 @@ class PolicyStage(FrozenModel):
     """Updates; 100 is about verl's example on GSM8K: 15 epochs of 7 steps."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate; if not given, 4e-5 with LoRA (Tinker), 1e-6 without (DeepSeekMath, TRL, verl)."""
-    prompts_per_step: PositiveInt = 8
+    prompts_per_step: Size = 8
     """Prompts per update; 8 is ours, for one small machine: papers use 16 (DeepSeekMath) to 512 (DAPO)."""
-    group_size: PositiveInt = 8
+    group_size: Size = 8
     """Answers sampled per prompt."""
     objective: ObjectiveName = "ppo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
@@ -72,9 +72,9 @@ class PolicyStage(FrozenModel):
     """The ratio is clipped above 1 + clip_high; the objective's default if not given."""
     max_weight: Annotated[float, Field(gt=1)] | None = None
     """With `cispo`, the largest weight of a token's ratio; the objective's default if not given."""
-    inner_epochs: PositiveInt = 1
+    inner_epochs: Size = 1
     """Passes over the rollouts of a step."""
-    minibatches: PositiveInt = 1
+    minibatches: Size = 1
     """Updates per pass; each takes its share of the rollouts."""
 
     def contradictions(self) -> Iterator[str]:
@@ -119,9 +119,9 @@ class RlooConfig(PolicyStage):
 class PpoConfig(PolicyStage):
     """Proximal policy optimization: advantages by generalized advantage estimation, with a critic."""
 
-    prompts_per_step: PositiveInt = 32
+    prompts_per_step: Size = 32
     """Prompts per update."""
-    group_size: PositiveInt = 1
+    group_size: Size = 1
     """Answers sampled per prompt; they are not compared with each other."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per SAMPLED token."""
@@ -144,7 +144,7 @@ class PpoConfig(PolicyStage):
 class ReinforceConfig(PolicyStage):
     """REINFORCE: the advantage of a token is the return that follows it, less a baseline."""
 
-    group_size: PositiveInt = 1
+    group_size: Size = 1
     """Answers sampled per prompt; they are not compared with each other."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""

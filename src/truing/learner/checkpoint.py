@@ -15,6 +15,7 @@ learning rate are functions of (seed, stage, step), so nothing else is kept.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +36,7 @@ from truing.models.finite_check import check_finite
 from truing.utils.atomic_files import disk_errors, move_into_place, write_atomically
 from truing.utils.file_names import is_file_name
 from truing.utils.parse import parse_json
+from truing.utils.regular_files import read_regular_text
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -119,7 +121,8 @@ def remove_unfinished(folder: Path) -> None:
 
 def saved_steps(folder: Path, stage: str) -> list[int]:
     """Return the steps of a stage that have a checkpoint, ascending."""
-    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{stage}-[0-9]*"))
+    names = (path.name.rpartition("-")[2] for path in folder.glob(f"{stage}-[0-9]*"))
+    return sorted(int(name) for name in names if re.fullmatch(r"[0-9]{1,15}", name))
 
 
 def find_newest(folder: Path) -> Path | None:
@@ -130,7 +133,7 @@ def find_newest(folder: Path) -> Path | None:
         return None
     _check_inside(folder, pointer)
     try:
-        return checkpoint_path(folder, pointer.read_text(encoding="utf-8").strip())
+        return checkpoint_path(folder, read_regular_text(pointer).strip())
     except (OSError, UnicodeDecodeError) as error:
         raise damaged_error(pointer, error) from error
 
@@ -155,10 +158,11 @@ def checkpoint_path(folder: Path, name: str) -> Path:
 
 def _check_inside(folder: Path, path: Path) -> None:
     """Raise if a path in the folder of checkpoints leads out of the run directory."""
-    if not path.resolve().is_relative_to(folder.parent.resolve()):
+    target = Path(os.path.realpath(path))  # of a link to itself: the link
+    if not target.is_relative_to(os.path.realpath(folder.parent)):
         raise RecordError(
             f"{path} is a link that leads out of the run directory",
-            got=path.resolve(),
+            got=target,
             expected="checkpoints in the run directory",
             remedy="copy the checkpoints into the run directory, if you trust them",
         )
@@ -167,7 +171,7 @@ def _check_inside(folder: Path, path: Path) -> None:
 def read_state(checkpoint: Path) -> CheckpointState:
     """Return the run's state at a checkpoint."""
     try:
-        state = CheckpointState(**parse_json((checkpoint / "state.json").read_text()))
+        state = CheckpointState(**parse_json(read_regular_text(checkpoint / "state.json")))
         _check_types(state)
         name = state.name
     except (OSError, ValueError, TypeError) as error:

@@ -12,8 +12,9 @@ from peft import LoraConfig, __version__
 
 from truing.errors import ModelError
 from truing.models.folder_check import refuse_run
-from truing.models.foreign_code import read_json
+from truing.models.foreign_code import read_json, refuse_links
 from truing.utils.parse import parse_json
+from truing.utils.regular_files import read_regular_text
 
 CONFIG, TOKENIZER = "adapter_config.json", "tokenizer_config.json"
 
@@ -111,10 +112,19 @@ def saved_template(folder: str | Path) -> str | None:
     """Return the chat template that was saved beside an adapter; None if there is none."""
     file, table = Path(folder).expanduser() / "chat_template.jinja", Path(folder).expanduser() / TOKENIZER
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        return _template_text(file)
     if table.is_file():
         return read_json(table).get("chat_template")
     return None
+
+
+def _template_text(file: Path) -> str:
+    refuse_links(file.parent)
+    try:
+        return read_regular_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        what = "the chat template of this adapter cannot be read"
+        raise ModelError(what, got=f"{file}: {error}") from error
 
 
 def _read_table(folder: Path) -> dict[str, Any]:
@@ -127,9 +137,10 @@ def _read_table(folder: Path) -> dict[str, Any]:
             remedy="check the path; a run that resumes needs the folder that it started from",
         )
     refuse_run(folder, for_adapter=True)
+    refuse_links(folder)
     file = folder / CONFIG
     try:
-        return dict(parse_json(file.read_text(encoding="utf-8")))
+        return dict(parse_json(read_regular_text(file)))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
             "lora.adapter is not the folder of an adapter",

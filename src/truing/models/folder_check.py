@@ -10,7 +10,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from truing.errors import ModelError
-from truing.models.foreign_code import read_json, refuse_code, refuse_outside, refuse_pickle
+from truing.models.foreign_code import read_json, refuse_code, refuse_links, refuse_outside, refuse_pickle
 
 ADAPTER, CONFIG, INDEX = "adapter_config.json", "config.json", "model.safetensors.index.json"
 
@@ -26,6 +26,7 @@ EXPECTED = "a folder with config.json and the weights of a whole language model"
 def check_folder(folder: Path) -> None:
     """Raise if a folder is an adapter, a run, a checkpoint, incomplete, or another kind of model."""
     refuse_run(folder)
+    refuse_links(folder)
     if (folder / ADAPTER).is_file():
         raise _adapter_error(folder)
     if not (folder / CONFIG).is_file():

@@ -1,5 +1,6 @@
 """Refuses model folders that contain code or pickles, which run code when read, or name files outside."""
 
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,12 @@ import transformers
 
 from truing.errors import ModelError
 from truing.utils.file_names import is_file_name
+from truing.utils.format import shorten
 from truing.utils.parse import parse_json
+from truing.utils.regular_files import read_regular_text
+
+TEMPLATES = "additional_chat_templates"
+"""A folder in a model folder, from which transformers reads further templates."""
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -53,6 +59,23 @@ def refuse_pickle(folder: Path) -> None:
         )
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise if a file of a model folder is a link out of it: its text could be shown, its bytes trained on.
+
+    Files of the hub's cache (``snapshots/REVISION``) are links into the same repository's ``blobs``.
+    """
+    root = Path(os.path.realpath(folder))
+    allowed = root.parent.parent if root.parent.name == "snapshots" else root
+    for path in (*folder.glob("*"), *folder.glob(f"{TEMPLATES}/*")):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(allowed):
+            raise ModelError(
+                "a file of this model folder is a link that leads out of it",
+                got=f"{path}, to {os.path.realpath(path)}",
+                expected="files in the folder",
+                remedy="copy the file into the folder, if you trust it",
+            )
+
+
 def refuse_outside(index: Path, names: Collection[Any]) -> None:
     """Raise if an index of weights names something other than a file beside it."""
     for name in names:
@@ -68,8 +91,10 @@ def refuse_outside(index: Path, names: Collection[Any]) -> None:
 def read_json(file: Path) -> dict[str, Any]:
     """Return the content of a JSON file."""
     try:
-        return dict(parse_json(file.read_text(encoding="utf-8")))
+        return dict(parse_json(read_regular_text(file)))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
-            f"{file.name} of this model folder cannot be read", got=f"{file}: {error}", expected="JSON"
+            f"{file.name} of this model folder cannot be read",
+            got=f"{file}: {shorten(str(error))}",
+            expected="JSON",
         ) from error

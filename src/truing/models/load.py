@@ -1,7 +1,8 @@
 """Load a model and its tokenizer: a built-in model, hub id, folder or GGUF file."""
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, saved_tensors
 from truing.models.folder_check import check_folder
-from truing.models.foreign_code import refuse_code
+from truing.models.foreign_code import refuse_code, refuse_links
 from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
@@ -31,9 +32,16 @@ from truing.models.quantized_linear import quantize_layers
 from truing.models.read_parts import reading_parts
 from truing.models.resolve import resolve_model
 from truing.models.stop_ids import stop_ids
-from truing.utils.format import first_line
+from truing.utils.format import first_line, shorten
 from truing.utils.memory import is_out_of_memory
 from truing.utils.parse import MALFORMED
+from truing.utils.regular_files import read_regular_text
+
+LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.([0-9]{1,6})\.")
+"""The number of a decoder layer in the name of a weight."""
+
+LIBRARY_ERROR = 160
+"""Characters of a library's error: it may cite a file that is not what it should be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +85,8 @@ def load(
         tokenizer = load_tokenizer(folder, chat_template)
     model = _load_model(folder, device, dtype, ranks, quantized=quantized)
     with _model_errors(folder):
-        _check_vocabulary(model, tokenizer, folder)
-        stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
+        rows = _check_vocabulary(model, tokenizer, folder)
+        stops = stop_ids(tokenizer, _declared_eos(model, folder, rows))
         context_length = _context_length(model.config, folder)
     return LoadedModel(
         model=model,
@@ -100,7 +108,7 @@ def _model_errors(folder: Path) -> Iterator[None]:
     except MALFORMED as error:
         raise ModelError(
             "the files of this model folder do not hold what such files hold",
-            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
             expected="config.json, generation_config.json and the tokenizer as transformers writes them",
             remedy="download the model again",
         ) from error
@@ -108,19 +116,20 @@ def _model_errors(folder: Path) -> Iterator[None]:
 
 def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model folder, with its own chat template or the given Jinja file."""
+    refuse_links(folder)
     refuse_code(folder, "tokenizer_config.json", ("AutoTokenizer",))
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
             "this model folder has no readable tokenizer",
-            got=f"{folder}: {first_line(error)}",
+            got=f"{folder}: {shorten(first_line(error), LIBRARY_ERROR)}",
             expected="tokenizer.json and tokenizer_config.json",
             remedy="copy the tokenizer files of the model into the folder",
         ) from error
     if chat_template is not None:
         try:
-            tokenizer.chat_template = Path(chat_template).expanduser().read_text(encoding="utf-8")
+            tokenizer.chat_template = read_regular_text(Path(chat_template).expanduser())
         except (OSError, UnicodeDecodeError) as error:
             raise ModelError(
                 "model.chat_template cannot be read", got=error, expected="a Jinja file"
@@ -193,10 +202,11 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
             raise
         raise ModelError(
             "this model folder cannot be read",
-            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
             expected="config.json and *.safetensors of a decoder-only model, not quantized and without code",
             remedy="name another folder; docs/models.md lists the types",
         ) from error
+    _refuse_dropped_layers(model, sorted(report["unexpected_keys"]), folder)
     # transformers silently fills missing weights with random numbers.
     absent, mismatched = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)
     if absent or mismatched:
@@ -215,6 +225,20 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
     return model
 
 
+def _refuse_dropped_layers(model: PreTrainedModel, unexpected: Sequence[str], folder: Path) -> None:
+    """Raise if files have layers beyond those of the model, which transformers would leave out."""
+    layers = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+    numbers = [int(match[1]) for name in unexpected if (match := LAYER.search(name))]
+    if layers is not None and any(number >= layers for number in numbers):
+        raise ModelError(
+            "the weights have more layers than config.json counts",
+            got=f"{folder}: weights of layer {max(numbers)}, counted from 0",
+            expected=f"num_hidden_layers = {layers} layers",
+            remedy="copy the config.json that belongs to these weights; to train fewer layers, save the model"
+            " without the weights of the others",
+        )
+
+
 def shapes_of_model(folder: Path) -> PreTrainedModel:
     """Return the model of a folder with shapes and without weights."""
     check_folder(folder)
@@ -225,7 +249,7 @@ def shapes_of_model(folder: Path) -> PreTrainedModel:
     except Exception as error:
         raise ModelError(
             "config.json of this model folder describes no model",
-            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
             expected="the config of a decoder-only model",
             remedy="download the model again",
         ) from error
@@ -242,8 +266,23 @@ def available_device(device: str) -> str:
     return device
 
 
-def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Raise if the tokenizer has ids without an embedding or a logit."""
+def _declared_eos(model: PreTrainedModel, folder: Path, rows: int) -> list[int]:
+    """Return the stop ids of generation_config.json; raise if one is not an id of the vocabulary."""
+    declared = model.generation_config.eos_token_id if model.generation_config else None
+    ids = [] if declared is None else declared if isinstance(declared, list | tuple) else [declared]
+    for each in ids:
+        if type(each) is not int or not 0 <= each < rows:
+            raise ModelError(
+                "eos_token_id of generation_config.json is not an id of the vocabulary",
+                got=f"{folder}: {shorten(repr(each))}",
+                expected=f"ids from 0 to {rows - 1}",
+                remedy="copy the generation_config.json that belongs to these weights",
+            )
+    return list(ids)
+
+
+def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> int:
+    """Return the number of ids; raise if the tokenizer has ids without an embedding or a logit."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     rows = min(end.weight.shape[0] for end in ends if end is not None)
     highest = max(tokenizer.get_vocab().values())
@@ -254,6 +293,7 @@ def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
             expected=f"ids below {rows}",
             remedy="use the tokenizer that belongs to these weights",
         )
+    return rows
 
 
 def _context_length(config: PreTrainedConfig, folder: Path) -> int:

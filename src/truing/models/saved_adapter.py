@@ -30,6 +30,7 @@ from truing.models.lora import (
 )
 from truing.models.quantized_linear import quantization_of
 from truing.utils.parse import parse_json
+from truing.utils.regular_files import read_regular_text
 
 WEIGHTS, PICKLE, BASE = "adapter_model.safetensors", "adapter_model.bin", "base.json"
 """``BASE`` is written by ``truing export``: digest and quantization of the model that was trained on."""
@@ -70,7 +71,7 @@ def read_adapter(folder: str | Path) -> SavedAdapter:
         )
     try:
         weights = load_file(file)
-        base = dict(parse_json((folder / BASE).read_text(encoding="utf-8"))) if has_base(folder) else {}
+        base = dict(parse_json(read_regular_text(folder / BASE))) if has_base(folder) else {}
     except (OSError, ValueError, TypeError, SafetensorError) as error:
         raise ModelError(
             "the files of this adapter cannot be read",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from truing.errors import ModelError
+from truing.utils.format import shorten
 from truing.utils.render_template import TemplateFault, render_template
 
 MARKER = "truing"
@@ -52,7 +53,7 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
     if not marker:
         raise ModelError(
             "the chat template drops the assistant's message",
-            got=text,
+            got=shorten(text),
             remedy='model.chat_template = "path/to/template.jinja"',
         )
     ids = tokenizer(after, add_special_tokens=False)["input_ids"]

@@ -17,6 +17,7 @@ from truing.record.update_columns import columns_of
 from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
 from truing.utils.parse import parse_json, parse_toml
+from truing.utils.regular_files import read_regular_text
 
 Line = TypeVar("Line")
 
@@ -90,16 +91,40 @@ class RunReader:
 
     def iter_steps(self) -> Iterator[StepRow]:
         """Yield every recorded update, in order: a long run has more of them than fit into memory."""
-        return self._lines(STEPS, StepRow.from_json)
+        last: dict[str, int] = {}
+
+        def parse(line: Mapping[str, Any]) -> StepRow:
+            row = StepRow.from_json(line)
+            if row.step <= last.get(row.stage, -1):  # a rollback removes lines, so numbers only go up
+                raise Misfit("step", f"{row.stage} {row.step} after {last[row.stage]}", "a later step")
+            last[row.stage] = row.step
+            return row
+
+        return self._lines(STEPS, parse)
 
     def count_steps(self) -> int:
         """Return the number of recorded updates."""
         return sum(1 for _ in complete_lines(self.run_dir / STEPS))
 
     def check_complete(self) -> None:
-        """Raise a RecordError if steps.jsonl has lost updates, by their numbers, the events or the rows."""
-        columns = columns_of(self.iter_steps())
-        by_number = lost_updates(columns, self.events())
+        """Raise a RecordError if a file has lost lines: by numbers of updates, the events, or the rows."""
+        events, noted = self.events(), 0
+
+        def rows() -> Iterator[StepRow]:
+            nonlocal noted
+            for row in self.iter_steps():
+                noted = max(noted, row.events)
+                yield row
+
+        columns = columns_of(rows())
+        if noted > len(events):
+            raise RecordError(
+                f"{self.run_dir / EVENTS} is not whole",
+                got=with_count(len(events), "line"),
+                expected=f"at least {noted}, as its updates say",
+                remedy="restore the file from a copy",
+            )
+        by_number = lost_updates(columns, events)
         lost = max(self._groups.count_unlisted(columns.segment_refs), sum(by_number.values()))
         if lost:
             raise RecordError(
@@ -136,6 +161,6 @@ class RunReader:
     def _text(self, name: str) -> str:
         path = self.run_dir / name
         try:
-            return path.read_text(encoding="utf-8")
+            return read_regular_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise RecordError(f"cannot read {path}", got=error, expected="a file of a run") from error

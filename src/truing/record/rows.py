@@ -86,6 +86,7 @@ class Line(TypedDict):
     seconds: dict[Text, Number | None]
     segment: SegmentLine
     facts: NotRequired[dict[Text, Any]]
+    events: NotRequired[Count]
 
 
 LINE = TypeAdapter(Line)
@@ -102,6 +103,7 @@ class StepRow:
     seconds: Mapping[str, float]
     segment: Segment
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    events: int = 0  # lines of events.jsonl before this one was written
 
     @classmethod
     def from_record(cls, record: StepRecord, segment: Segment) -> "StepRow":

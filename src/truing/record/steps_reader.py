@@ -21,6 +21,7 @@ from truing.record.rows import StepRow
 from truing.record.store import STEPS
 from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
 from truing.utils.parse import parse_finite_json
+from truing.utils.regular_files import open_regular
 
 NUMBER_TABLES = ("metrics", "seconds")
 """Tables of numbers in a line. The seconds of a phase are the column ``seconds/PHASE``."""
@@ -68,7 +69,7 @@ class StepsReader:
             every line is searched for its own, which takes ten times as long.
         """
         try:
-            handle = open(self.path, "rb")  # noqa: SIM115 (closed below)
+            handle = open_regular(self.path)
         except OSError as error:
             raise RecordError(
                 f"cannot read {self.path}", got=error.strerror, expected="a file of a run"

@@ -16,6 +16,7 @@ from truing.record.old_names import renamed_columns, stored_names
 from truing.record.rows import SampleRow, StepRow
 from truing.record.segments import check_schema, current_columns, decode, rows_of
 from truing.utils.atomic_files import sha256
+from truing.utils.regular_files import read_regular
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
@@ -172,13 +173,14 @@ def rollouts_dir(run_dir: Path) -> Path:
 
 
 def _check_inside(run_dir: Path, path: Path) -> Path:
-    if path.is_symlink() and not path.resolve().is_relative_to(run_dir.resolve()):
-        raise RecordError(f"{path} is a link that leads out of the run directory", got=path.resolve())
+    target = Path(os.path.realpath(path))  # of a link to itself: the link
+    if path.is_symlink() and not target.is_relative_to(os.path.realpath(run_dir)):
+        raise RecordError(f"{path} is a link that leads out of the run directory", got=target)
     return path
 
 
 def _read_segment(path: Path, expected: str) -> pa.Table:
-    data = path.read_bytes()
+    data = read_regular(path, most=None)
     digest = sha256(data)
     if digest != expected:
         raise RecordError(

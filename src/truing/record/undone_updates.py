@@ -1,6 +1,7 @@
 """Archives updates that were undone as a run directory: ``RUN/abandoned/NAME``."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from truing.record.compaction import write_steps
@@ -20,7 +21,8 @@ def archive_undone(run_dir: Path, stage: str, steps: int, name: str) -> Path:
     """
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
-    rows = [row for row in reader.iter_steps() if row.stage == stage and row.step >= steps]
+    undone = (row for row in reader.iter_steps() if row.stage == stage and row.step >= steps)
+    rows = [replace(row, events=0) for row in undone]  # the copy has no events
     segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
     compacted = [SegmentRef.from_step(row) for row in rows if not segments[row.segment.file].exists()]
     facts = reader.run_json()

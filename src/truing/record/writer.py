@@ -7,6 +7,7 @@ recorded; neither is a line without its newline.
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,7 +38,8 @@ class RunWriter:
         self._events = JsonlWriter(self.run_dir / EVENTS)
         self._recorded: list[SegmentRef] = []
         self._recorded_updates: set[tuple[str, int]] = set()
-        self._declared = declared_numbers(RunReader(self.run_dir).events())
+        events = RunReader(self.run_dir).events()
+        self._declared, self._event_count = declared_numbers(events), len(events)
         self._truncate([SegmentRef.from_step(row) for row in RunReader(self.run_dir).iter_steps()])
         warm_up()
 
@@ -57,6 +59,7 @@ class RunWriter:
         write_atomically(self._rollouts / segment.file, data)
         row = StepRow.from_record(record, segment)
         self._declare_numbers(row)
+        row = replace(row, events=self._event_count)
         self._steps.append(row.to_json())
         self._recorded.append(SegmentRef.from_step(row))
         self._recorded_updates.add((row.stage, row.step))
@@ -64,6 +67,7 @@ class RunWriter:
     def write_event(self, kind: str, **payload: Any) -> None:
         """Record an event with the current time; NaN in the payload is read back as None."""
         self._events.append({"time": time.time(), "kind": kind, "payload": payload})
+        self._event_count += 1
 
     def truncate_to(self, stage: str, steps: int) -> None:
         """Forget every update beyond the first ``steps`` of a stage, to resume from its checkpoint."""

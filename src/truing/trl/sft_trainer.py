@@ -17,6 +17,7 @@ from truing.trl.data.sft_rows import SftRows, sft_rows
 from truing.trl.data.texts import CUTS, demonstrated_texts, dropped_note, rendered
 from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
 from truing.trl.trainer import TrlTrainer
+from truing.utils.regular_files import read_regular_text
 
 LOSSES = ("nll", "chunked_nll")
 """Values of ``loss_type`` with the same loss; they differ in memory."""
@@ -99,7 +100,7 @@ class SFTTrainer(TrlTrainer):
             peft_config=peft_config,
         )
         if args.chat_template_path:  # as TRL: it is saved with the model
-            template = Path(args.chat_template_path).read_text(encoding="utf-8")
+            template = read_regular_text(Path(args.chat_template_path))
             self.processing_class.chat_template = template
         self.env = self._env_of(self._eval)
 

@@ -21,6 +21,7 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     content_type: str  # empty without one
+    retry_after: str = ""  # the header, empty without one
 
     def text(self, characters: int) -> str:
         """Return the beginning of the body as text."""
@@ -87,7 +88,8 @@ async def _answer(
                 body += chunk
                 if len(body) > largest:
                     raise ValueError(f"an answer of more than {largest // 2**20} MiB")
-            return Answer(response.status_code, bytes(body), response.headers.get("content-type", ""))
+            kind, retry_after = (response.headers.get(name, "") for name in ("content-type", "retry-after"))
+            return Answer(response.status_code, bytes(body), kind, retry_after)
 
 
 @contextmanager

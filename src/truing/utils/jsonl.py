@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from truing.errors import RecordError
 from truing.utils.atomic_files import disk_errors, write_all
 from truing.utils.parse import parse_finite_json
+from truing.utils.regular_files import open_regular
 
 INFINITIES = ("Infinity", "-Infinity")
 
@@ -72,7 +73,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 def complete_lines(path: Path) -> Iterator[bytes]:
     r"""Yield the lines of a file that end in a newline: of ``b"a\nb\nto"`` ``b"a\n"`` and ``b"b\n"``."""
     try:
-        with open(path, "rb") as handle:
+        with open_regular(path) as handle:
             # a line that a writer completes meanwhile would come in two parts
             yield from takewhile(lambda line: line.endswith(b"\n"), handle)
     except OSError as error:
@@ -130,7 +131,7 @@ def is_being_written(path: Path) -> bool:
     Takes a shared lock and releases it at once, so that any number of readers may ask at a time.
     """
     try:
-        with open(path, "rb") as handle:
+        with open_regular(path) as handle:
             return not _try_lock(handle, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False

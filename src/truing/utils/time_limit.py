@@ -28,19 +28,20 @@ def raise_in_thread(thread: int, error: type[BaseException] | None) -> None:
 
 
 @contextmanager
-def time_limit(seconds: float, what: str, remedy: str = "") -> Iterator[None]:
+def time_limit(seconds: float, what: str, remedy: str = "", grace: float = GRACE) -> Iterator[None]:
     """Run code with a time limit.
 
     Args:
         seconds: of real time.
         what: runs, by name.
         remedy: for an error of the watchdog, if even the exception does not end it.
+        grace: seconds beyond the limit until the watchdog ends the process.
 
     Raises:
         TimeLimitExceeded: in the code, after that time.
     """
     timer = _timer()
-    with watchdog.watched(what, seconds + GRACE, remedy):
+    with watchdog.watched(what, seconds + grace, remedy):
         key = timer.start(seconds)
         try:
             yield

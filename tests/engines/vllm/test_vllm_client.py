@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from truing.engines.base import Request, generate
 from truing.engines.vllm import client
 from truing.engines.vllm.server_process import free_port
-from truing.errors import DataError, EngineError, InvalidValueError
+from truing.errors import DataError, EngineError, InvalidValueError, PublicationError
 from truing.faults.fake_vllm.app import FakeServer
 from truing.types.sampling_params import SamplingParams
 
@@ -185,14 +185,14 @@ def test_a_website_in_place_of_a_server(served, opened):
 )
 def test_a_server_that_answers_something_else(served, opened, mood, match):
     server = served(Moody)
-    engine, _ = opened(server.url)
+    engine, _ = opened(server.url, engine={"timeout": 3.0})
     server.fake.mood = mood
     refused(match, lambda: generate(engine, REQUESTS, PARAMS))
 
 
 def test_a_full_server_asks_for_fewer_requests(served, opened):
     server = served(Moody)
-    engine, _ = opened(server.url)
+    engine, _ = opened(server.url, engine={"timeout": 1.0})
     server.fake.mood = lambda body: Response("full", 503)
     assert "engine.max_requests" in refused("refused", lambda: generate(engine, REQUESTS, PARAMS)).remedy
 
@@ -275,3 +275,93 @@ def test_a_refused_server_is_left_as_it_was(served, opened, tmp_path):
     with pytest.raises(EngineError):
         opened(served(version="0.1").url, engine={"exchange": str(tmp_path)})
     assert list(tmp_path.iterdir()) == []
+
+
+def busy(server, status, times, **headers):
+    """Let a server refuse its first requests; return the times at which it was asked."""
+    asked = []
+
+    def mood(body):
+        asked.append(time.monotonic())
+        if len(asked) <= times:
+            return Response("busy", status, headers=headers)
+        return FakeServer.generate(server.fake, body)
+
+    server.fake.mood = mood
+    return asked
+
+
+@pytest.mark.parametrize(("status", "times"), [(429, 3), (503, 3), (500, 1), (500, 2)])
+def test_a_busy_server_is_asked_again_after_a_pause(served, opened, status, times):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    asked = busy(server, status, times)
+    (completion,) = generate(engine, REQUESTS, PARAMS)
+    assert len(completion.token_ids) == 4
+    assert len(asked) == times + 1
+    assert asked[1] - asked[0] >= client.FIRST_PAUSE
+    assert engine.take_incidents() == []
+
+
+def test_a_server_that_names_a_pause_gets_it(served, opened):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    asked = busy(server, 429, 1, **{"retry-after": "1"})
+    generate(engine, REQUESTS, PARAMS)
+    assert asked[1] - asked[0] >= 1.0
+
+
+@pytest.mark.parametrize("retry_after", ["60", "9999999999999", "soon", "-1", "١"])
+def test_a_pause_beyond_the_limit_or_that_is_none_ends_within_the_limit(served, opened, retry_after):
+    server = served(Moody)
+    engine, _ = opened(server.url, engine={"timeout": 1.0})
+    busy(server, 429, 99, **{"retry-after": retry_after.encode().decode("latin-1")})
+    begun = time.monotonic()
+    error = refused("refused /inference", lambda: generate(engine, REQUESTS, PARAMS))
+    assert "status 429, and wants a pause of" in error.got
+    assert time.monotonic() - begun < 10
+
+
+def test_a_server_that_fails_each_time_ends_the_run_soon(served, opened):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    asked = busy(server, 500, 99)
+    refused("refused /inference", lambda: generate(engine, REQUESTS, PARAMS))
+    assert len(asked) == 1 + client.FAILURES
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_a_refusal_that_stays_one_is_not_repeated(served, opened, status):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    asked = busy(server, status, 99)
+    refused("refused /inference", lambda: generate(engine, REQUESTS, PARAMS))
+    assert len(asked) == 1
+
+
+def test_an_adapter_that_is_still_zero_cannot_be_told_from_its_base(served, opened, train):
+    class Base(FakeServer):
+        """Answers from the base, whatever adapter is asked for."""
+
+        ignores = False
+
+        def generate(self, body):
+            return super().generate(body | ({"model": self.options.name} if self.ignores else {}))
+
+    server = served(Base)
+    server.fake.ignores = True
+    engine, policy = opened(server.url, lora={"rank": 4})
+    engine.publish(policy, 0, "0")
+    (incident,) = engine.take_incidents()
+    assert "whether the engine applies the adapter could not be told" in incident
+    train(policy, size=0.2)
+    with pytest.raises(PublicationError, match="base"):
+        engine.publish(policy, 1, "1")
+
+
+def test_an_adapter_that_moves_is_told_apart(served, opened, train):
+    engine, policy = opened(served().url, lora={"rank": 4})
+    engine.take_incidents()
+    train(policy, size=0.2)
+    engine.publish(policy, 1, "1")
+    assert engine.take_incidents() == []

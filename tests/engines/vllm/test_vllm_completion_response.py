@@ -38,7 +38,7 @@ ANSWER = {
 
 
 def read(answer, params=PARAMS, version=3):
-    return read_completion(answer, REQUEST, "7f", params, version, "digest")
+    return read_completion(answer, REQUEST, "7f", params, version, "digest", 100)
 
 
 def changed(change):
@@ -236,3 +236,21 @@ def test_a_scored_prompt_has_a_log_probability_for_each_id_but_the_first():
 def test_a_scored_prompt_without_some_id_is_refused(scored):
     with pytest.raises(EngineError, match="does not fit its request"):
         read_prompt_logprobs({"prompt_logprobs": scored}, torch.tensor([7, 8, 9]))
+
+
+PLACES = {
+    "an id": lambda choice, value: choice["token_ids"].__setitem__(0, value),
+    "a scored id": lambda choice, value: choice["logprobs"]["content"][0].update(token_id=value),
+    "an id of the support": lambda choice, value: choice["logprobs"]["content"][0]["top_logprobs"][0].update(
+        token_id=value
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("value", [-1, 100, 2**31, 2**63, 10**400, True, 4.0, "4", None, [4]], ids=repr)
+def test_an_id_outside_the_vocabulary_is_no_answer(place, value):
+    answer = changed(lambda answer, choice: PLACES[place](choice, value))
+    with pytest.raises(EngineError, match="vLLM's answer does not fit its request") as raised:
+        read(answer, SamplingParams(max_new_tokens=3, stop_ids=(9,), top_k=3))
+    assert "is not an id below 100" in raised.value.got

@@ -144,7 +144,7 @@ def test_an_endless_generator_ends_when_it_is_given_up():
 
 
 def test_a_reward_without_end_is_an_error_with_its_line_and_a_remedy(monkeypatch):
-    monkeypatch.setattr(thread_workers, "MAX_TIMEOUTS", 1.0)
+    monkeypatch.setattr(thread_workers, "MAX_TIMEOUTS", 2.0)
 
     def endless(rollout, task):
         while True:

@@ -108,7 +108,8 @@ def why_unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
         for name in OPENED_FILES[kind]
     ]
     existing = [path for path in (base, *chain.from_iterable(opened)) if os.path.lexists(path)]
-    if any(os.path.islink(path) and not Path(path).resolve().is_relative_to(root) for path in existing):
+    targets = [Path(os.path.realpath(path)) for path in existing if os.path.islink(path)]
+    if not all(target.is_relative_to(root) for target in targets):
         return f"links that lead out of {root}"
     regular = all(os.path.isfile(path) or os.path.isdir(path) or os.path.islink(path) for path in existing)
     return "" if regular else "something that is neither a file nor a folder"

@@ -1,5 +1,6 @@
 """A run on the board, with what was read of it."""
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -151,7 +152,8 @@ class RunView:
     @cached_property
     def _tokenizer(self) -> Any:
         """The tokenizer in the run directory; one elsewhere is not read."""
-        path = (self.run.run_dir / str(self.run.run_value("tokenizer") or "") / "tokenizer.json").resolve()
+        named = str(self.run.run_value("tokenizer") or "")
+        path = Path(os.path.realpath(self.run.run_dir / named / "tokenizer.json"))
         if not path.is_relative_to(self.root) or not path.is_file():
             return None
         try:

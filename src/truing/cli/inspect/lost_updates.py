@@ -9,7 +9,7 @@ from truing.utils.format import escape_lines
 
 
 def warn_of_lost_updates(*runs: Path) -> None:
-    """Print a warning for each run whose steps.jsonl has lost updates."""
+    """Print a warning for each run that has lost lines; raise a RecordError of a damaged one."""
     from truing.record import RunReader
     from truing.record.store import RUN
 
@@ -17,6 +17,8 @@ def warn_of_lost_updates(*runs: Path) -> None:
         try:
             RunReader(run).check_complete()
         except RecordError as error:
+            if error.__cause__ is not None:  # a line that cannot be read: there is no result
+                raise
             typer.secho(
                 escape_lines(f"warning: {error.what}: {error.got}; what follows is of the others"), err=True
             )

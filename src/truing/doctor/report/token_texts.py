@@ -1,5 +1,6 @@
 """Texts of single tokens, for reports."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ def run_decoder(run: Path) -> Decode:
     named = RunReader(run).run_json().get("tokenizer")
     if not isinstance(named, str):
         raise RecordError(f"run.json of {run} names no tokenizer", expected="a folder of the run directory")
-    source = (run / named).resolve()
-    if not source.is_relative_to(run.resolve()) or not source.is_dir():
+    source = Path(os.path.realpath(run / named))
+    if not source.is_relative_to(os.path.realpath(run)) or not source.is_dir():
         raise RecordError(
             f"the tokenizer of {run} is not in the run directory",
             got=named,

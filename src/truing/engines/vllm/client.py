@@ -3,7 +3,9 @@
 import logging
 import math
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
+from itertools import count
 from typing import Any
 
 from truing.errors import EngineError
@@ -20,6 +22,12 @@ ALIVE_SECONDS = 5.0
 
 LARGEST = 2**30
 """Bytes of an answer: the log-probabilities of a long prompt have some megabytes."""
+
+FAILURES = 3
+"""Times that a request is sent again which a server could not answer (status 500)."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
+"""Seconds before a request is sent again; each pause is twice as long as the one before."""
 
 START = "`truing engine start RECIPE` starts a server with the arguments that it needs"
 
@@ -81,8 +89,29 @@ class VllmClient:
         return "" if status == HTTPStatus.OK else f"status {status}"
 
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """Return the JSON object of an answer; a server that is busy, or fails, is asked again."""
+        deadline = time.monotonic() + self.timeout
+        for attempt in count():
+            answer = self._answer(method, path, deadline - time.monotonic(), options)
+            if answer.status == HTTPStatus.OK:
+                return self._json(answer, path)
+            lost = answer.status >= 500 and not self.is_alive()  # a proxy answers for it
+            pause = _pause(answer, attempt)
+            if lost or pause is None or time.monotonic() + pause >= deadline:
+                break
+            time.sleep(pause)
+        wanted = f", and wants a pause of {answer.retry_after[:20]} s" if answer.retry_after else ""
+        raise (ServerLostError if lost else EngineError)(
+            f"the vLLM server {self.url} refused {path}",
+            got=f"status {answer.status}{wanted}: {answer.text(500)}",
+            expected="status 200" + (f" within engine.timeout = {self.timeout:g} s" if attempt else ""),
+            remedy=_remedy(answer.status, path, answer.text(500)),
+        )
+
+    def _answer(self, method: str, path: str, seconds: float, options: Mapping[str, Any]) -> Answer:
+        """Return what the server answers within some seconds, of any status."""
         try:
-            answer = self._connections.request(method, path, self.timeout, **options)
+            return self._connections.request(method, path, seconds, **options)
         except TimeoutError as error:
             raise EngineError(
                 f"the vLLM server {self.url} did not answer {path}",
@@ -104,15 +133,6 @@ class VllmClient:
                 expected="a running server",
                 remedy=f"start it: {START}",
             ) from error
-        if answer.status != HTTPStatus.OK:
-            lost = answer.status >= 500 and not self.is_alive()  # a proxy answers for it
-            raise (ServerLostError if lost else EngineError)(
-                f"the vLLM server {self.url} refused {path}",
-                got=f"status {answer.status}: {answer.text(500)}",
-                expected="status 200",
-                remedy=_remedy(answer.status, path, answer.text(500)),
-            )
-        return self._json(answer, path)
 
     def _json(self, answer: Answer, path: str) -> dict[str, Any]:
         if not answer.content_type:  # as vLLM answers where there is nothing to say
@@ -162,6 +182,16 @@ def wait_until_alive(client: VllmClient, timeout: float) -> None:
                 remedy=f"start it: {START}",
             )
         time.sleep(0.2)
+
+
+def _pause(answer: Answer, attempt: int) -> float | None:
+    """Return the seconds until a request is sent again, by Retry-After if it is there; None to give up."""
+    if answer.status not in (429, 500, 503) or (answer.status == 500 and attempt >= FAILURES):
+        return None
+    wanted = answer.retry_after.strip()
+    if wanted.isascii() and wanted.isdecimal() and len(wanted) < 9:
+        return float(wanted)
+    return min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE)
 
 
 def _remedy(status: int, path: str, text: str) -> str:

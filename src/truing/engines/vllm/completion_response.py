@@ -27,10 +27,11 @@ def read_completion(
     params: SamplingParams,
     version: int | None,
     weight_digest: str,
+    vocabulary: int,
 ) -> Completion:
     """Return the completion in an answer to the request that was sent with an id.
 
-    A ``version`` of None accepts weights that are not proven yet.
+    A ``version`` of None accepts weights that are not proven yet. Ids are below ``vocabulary``.
 
     Raises:
         EngineError: It is no answer to the request: ids without log-probabilities, other lengths, an
@@ -40,11 +41,11 @@ def read_completion(
     """
     try:
         (choice,) = answer["choices"]
-        ids = [int(token) for token in choice["token_ids"]]
+        ids = [_token_id(token, vocabulary) for token in choice["token_ids"]]
         content = choice["logprobs"]["content"]
-        scored = [int(token["token_id"]) for token in content]
+        scored = [_token_id(token["token_id"], vocabulary) for token in content]
         logprobs = [float(token["logprob"]) for token in content]
-        supports = [_support(token["top_logprobs"]) for token in content] if params.top_k else []
+        supports = [_support(token["top_logprobs"], vocabulary) for token in content] if params.top_k else []
         finish = _finish(choice["finish_reason"])
         versions = {span["version"] for span in choice["weight_versions"] or ()}
         encoded = choice.get("routed_experts")
@@ -116,12 +117,17 @@ def _finish(reason: str) -> FinishReason:
     return FINISHES[reason]
 
 
-def _support(top_logprobs: Sequence[Mapping[str, Any]]) -> Tensor:
+def _token_id(value: object, vocabulary: int) -> int:
+    """Return an id of the vocabulary; torch and the tokenizer fail on others in their own ways."""
+    if type(value) is not int or not 0 <= value < vocabulary:
+        raise ValueError(f"{value!r:.80} is not an id below {vocabulary}, the size of the vocabulary")
+    return value
+
+
+def _support(top_logprobs: Sequence[Mapping[str, Any]], vocabulary: int) -> Tensor:
     """Return the ids that could have been sampled: [K] int32."""
-    return torch.tensor(
-        sorted({int(each["token_id"]) for each in top_logprobs if _is_possible(each["logprob"])}),
-        dtype=torch.int32,
-    )
+    possible = [each["token_id"] for each in top_logprobs if _is_possible(each["logprob"])]
+    return torch.tensor(sorted({_token_id(each, vocabulary) for each in possible}), dtype=torch.int32)
 
 
 def _is_possible(logprob: float | None) -> bool:

@@ -17,7 +17,7 @@ from truing.engines.vllm.completion_response import read_completion
 from truing.engines.vllm.params import check_expressible, to_request
 from truing.engines.vllm.placed_servers import placed_engines
 from truing.engines.vllm.policy_copy import PolicyCopy
-from truing.engines.vllm.proof.canary import NEW_TOKENS
+from truing.engines.vllm.proof.canary import NEW_TOKENS, vocabulary_of
 from truing.engines.vllm.publication import Publication, prepare, weights_name
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers
@@ -52,6 +52,7 @@ class VllmEngine:
         self._losses = 0
         self._closed = self._asleep = False
         self._incidents: list[str] = []
+        self._said: set[str] = set()  # incidents that are said once
 
     def check_params(self, params: SamplingParams) -> None:
         """Raise unless every server samples with these parameters, and has room for them."""
@@ -114,12 +115,24 @@ class VllmEngine:
                 server.wake_up()
             self._asleep = False
         self._publication = publication
+        if (text := self._untold(publication)) and text not in self._said:
+            self._said.add(text)
+            self._incidents.append(text)
         receipts = [self._loaded(server) for server in self.servers]
         self.version, self.weight_digest = publication.version, publication.weight_digest
         self._receipt = joint_receipt([{"engine": "vllm", "servers": 1, **each} for each in receipts])
         if before is not None and before.folder != publication.folder:
             shutil.rmtree(before.folder, ignore_errors=True)  # what stays is removed with the engine's folder
         return self._receipt
+
+    def _untold(self, publication: Publication) -> str:
+        """Return what the proof of a publication cannot tell, as long as the adapter changes too little."""
+        if publication.tells_adapter:
+            return ""
+        return (
+            "whether the engine applies the adapter could not be told: it is zero, or nearly so, and the base"
+            " answers alike; the publication after the first step that moves it is tested again"
+        )
 
     def _loaded(self, server: Server) -> Receipt:
         """Let a server load and prove the publication; a lost server is replaced."""
@@ -177,12 +190,19 @@ class VllmEngine:
         """Return one completion; blocks."""
         server = self.server_of(request)
         assert self._publication is not None
+        assert self._policy is not None
         model = self._publication.adapter or server.model
         body = to_request(request, params, model, server.logprobs(params))
         try:
             answer = server.generate(body)
             return read_completion(
-                answer, request, body["request_id"], params, self.version, self.weight_digest
+                answer,
+                request,
+                body["request_id"],
+                params,
+                self.version,
+                self.weight_digest,
+                vocabulary_of(self._policy),
             )
         except ServerLostError:
             raise

@@ -11,7 +11,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.engines.vllm.client import ServerLostError, VllmClient
-from truing.engines.vllm.proof.canary import canary_prompts, canary_rows, row_scores
+from truing.engines.vllm.proof.canary import TOLERANCE, canary_prompts, canary_rows, largest, row_scores
 from truing.engines.vllm.proof.changed_weights import as_dtype
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
@@ -63,6 +63,14 @@ class Publication:
     def name(self) -> str:
         """Return the name of its weights in the engine."""
         return weights_name(self.version, self.weight_digest)
+
+    @property
+    def tells_adapter(self) -> bool:
+        """Return whether scores tell the adapter from its base: not while it is zero, or nearly so."""
+        if self.base_scores is None:
+            return True
+        rounding = TOLERANCE[str(self.dtype).removeprefix("torch.")]
+        return largest(self.scores - self.base_scores) > rounding
 
     def other_weights(self) -> list[tuple[str, Expected]]:
         """Return what an engine may hold instead, by what it is, in words; the newest comes first."""

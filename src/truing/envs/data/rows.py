@@ -10,6 +10,7 @@ from truing.envs.conversations.place import check_encodable
 from truing.envs.data.tables import csv_rows, parquet_rows
 from truing.errors import DataError
 from truing.utils.parse import parse_json
+from truing.utils.regular_files import read_regular_text
 
 SPEC_FORMS = (
     "a .jsonl, .json, .csv or .parquet file, a folder of .jsonl files, or hub/id,config,split; each may end"
@@ -125,7 +126,7 @@ def _local_rows(spec: DataSpec) -> Iterator[Row]:
             yield from (Row(f"{file}[{i}]", values) for i, values in enumerate(parquet_rows(file)))
             continue
         try:
-            text = file.read_text(encoding="utf-8-sig" if file.suffix == ".csv" else "utf-8")
+            text = read_regular_text(file, "utf-8-sig" if file.suffix == ".csv" else "utf-8", most=None)
         except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null byte
             raise DataError(
                 f"data cannot be read: {file}",

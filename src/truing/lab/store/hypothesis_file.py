@@ -15,6 +15,7 @@ from truing.errors import LabError
 from truing.lab.store.ledger import Declaration
 from truing.metrics.definitions import METRICS, is_metric
 from truing.utils.parse import parse_toml
+from truing.utils.regular_files import read_regular_text
 
 EVALUATION_METRIC = re.compile(r"eval/[^/]+")
 """Metrics of the last evaluation: ``eval/reward``, or a part of the reward such as ``eval/f1``."""
@@ -200,9 +201,9 @@ def read_hypothesis(path: Path) -> Hypothesis:
             f"{path} is no hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
         )
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise LabError(f"{path} is not text", got=error, expected="UTF-8") from error
+        text = read_regular_text(path, "utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} cannot be read as text", got=error, expected="UTF-8") from error
     block = HEADER_BLOCK.search(text)
     above = text[: block.start()] if block else text  # a comment in the header is no title
     title = re.search(r"^# (.+)$", above, re.MULTILINE)

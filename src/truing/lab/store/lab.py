@@ -13,6 +13,7 @@ from truing.errors import LabError
 from truing.lab.store.hypothesis_file import Hypothesis, read_hypothesis
 from truing.lab.store.ledger import Declaration, Entry, History, read_ledger
 from truing.utils.parse import parse_toml
+from truing.utils.regular_files import read_regular_text
 
 CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
 HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
@@ -177,7 +178,9 @@ def _check_cycles(hypotheses: Mapping[str, Hypothesis]) -> None:
 
 def _config(path: Path) -> LabConfig:
     try:
-        table = parse_toml(path.read_text(encoding="utf-8-sig"))
+        table = parse_toml(read_regular_text(path, "utf-8-sig"))
+    except OSError as error:
+        raise LabError(f"{path} cannot be read", got=error) from error
     except ValueError as error:
         raise LabError(f"{path} is not TOML", got=error) from error
     try:

@@ -22,7 +22,7 @@ from truing.rollouts.workers.calls import CallResult, EnvCall, EpisodeTable, cal
 from truing.types.rollout import Rollout
 from truing.utils import watchdog
 from truing.utils.phase_clock import phase
-from truing.utils.time_limit import TimeLimitExceeded, raise_in_thread, time_limit
+from truing.utils.time_limit import GRACE, TimeLimitExceeded, raise_in_thread, time_limit
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -175,11 +175,12 @@ class ThreadWorkers:
         """Return the reward of a rollout.
 
         Raises:
-            RewardError: It takes MAX_TIMEOUTS time limits.
+            RewardError: It takes one time limit less than MAX_TIMEOUTS, after which the process is ended.
         """
-        call, seconds = EnvCall("grade", 0, rollout), MAX_TIMEOUTS * self._timeout
+        call, grace = EnvCall("grade", 0, rollout), min(self._timeout, GRACE)
+        seconds = MAX_TIMEOUTS * self._timeout - grace
         try:
-            with time_limit(seconds, str(call), REMEDY):
+            with time_limit(seconds, str(call), REMEDY, grace):
                 return self._table.run(call)
         except TimeLimitExceeded as error:
             raise RewardError(

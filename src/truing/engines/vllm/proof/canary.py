@@ -89,8 +89,12 @@ def long_prompt(policy: nn.Module, context_length: int) -> Tensor:
 
 
 def _ids(policy: nn.Module, length: int, i: int) -> Tensor:
-    vocabulary = causal_model(policy).config.get_text_config().vocab_size
-    return (torch.arange(length) * (2 * i + 3) + 17 * i + 5) % vocabulary
+    return (torch.arange(length) * (2 * i + 3) + 17 * i + 5) % vocabulary_of(policy)
+
+
+def vocabulary_of(policy: nn.Module) -> int:
+    """Return the number of ids of a model."""
+    return causal_model(policy).config.get_text_config().vocab_size
 
 
 def row_scores(policy: nn.Module, rows: Sequence[Tensor]) -> Tensor:

@@ -29,6 +29,7 @@ from truing.engines.vllm.proof.canary import (
     other_forwards,
     row_scores,
     tolerance_of,
+    vocabulary_of,
 )
 from truing.engines.vllm.proof.canary_turns import LEFT, Again, check_adapted, compare_turns, nearest
 from truing.engines.vllm.proof.changed_weights import CHANGES
@@ -204,7 +205,13 @@ class Proof:
         body = {**to_request(request, self.params, self._name, self.logprobs), **options}
         answer = self.generate(body)
         return request, read_completion(
-            answer, request, body["request_id"], self.params, version=None, weight_digest=""
+            answer,
+            request,
+            body["request_id"],
+            self.params,
+            version=None,
+            weight_digest="",
+            vocabulary=vocabulary_of(self.policy),
         )
 
     @property

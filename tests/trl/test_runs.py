@@ -1,6 +1,7 @@
 """Whole runs of TRL's trainers on the tiny model: tools, environments, callbacks, evaluation, model card."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_tools_environments_callbacks_and_evaluation(tmp_path):
     assert {row.outcome["environment"] for row in recorded} == {"Counter"}
 
 
-def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
+def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
     calls = []
 
     class FakeHub:
@@ -159,8 +160,10 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
             calls.append(f"me/{name}")
             return type("Repo", (), {"repo_id": f"me/{name}"})
 
-        def upload_folder(self, repo_id, folder_path, commit_message, revision):
-            calls.append((repo_id, sorted(path.name for path in folder_path.iterdir())))
+        def upload_folder(self, repo_id, folder_path, commit_message, revision, ignore_patterns):
+            every = [str(path.relative_to(folder_path)) for path in folder_path.rglob("*") if path.is_file()]
+            kept = huggingface_hub.utils.filter_repo_objects(every, ignore_patterns=ignore_patterns)
+            calls.append((repo_id, sorted(kept)))
             return "https://huggingface.co/commit"
 
     monkeypatch.setattr(huggingface_hub, "HfApi", FakeHub)
@@ -187,6 +190,15 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
     repository, files = calls[-1]
     assert repository == "me/out"
     assert {"README.md", "adapter_config.json", "adapter_model.safetensors"} <= set(files)
+    assert not [name for name in files if "/" in name or name in ("untrained.toml", "prompt.jinja")]
+    end = capsys.readouterr().err.splitlines()[-3:]
+    assert end[0] == f"run: {trainer.run}"
+    assert re.fullmatch(
+        rf"doctor: 1 update judged, no rule found anything.*truing check {trainer.run}", end[1]
+    )
+    assert re.fullmatch(rf"board: \S*truing board {trainer.run}", end[2])
+    trainer.save_model(tmp_path / "adapter")
+    assert not (tmp_path / "adapter" / "README.md").exists()  # peft's, with empty sections
     card = (tmp_path / "out" / "README.md").read_text()
     assert "| base | " in card
     assert "gain of after_grpo, paired" in card

@@ -1,9 +1,14 @@
 """The run directory of a TRL script: ``truing``, ``truing-2``, … in its ``output_dir``."""
 
 from pathlib import Path
+from shlex import quote
+
+from rich.console import Console
 
 from truing.errors import RecordError
+from truing.terminal.run_result import command_name, doctor_line
 from truing.trl.checkpoint_folders import is_checkpoint_folder, run_of
+from truing.utils.format import escape_lines
 
 
 def run_directory(output: Path, resume: str | bool | None) -> Path:
@@ -29,3 +34,12 @@ def run_directory(output: Path, resume: str | bool | None) -> Path:
     if not runs:
         raise RecordError("there is no run to resume", got=output, expected="a run directory in output_dir")
     return max(runs, key=lambda path: path.stat().st_mtime)
+
+
+def print_end(run: Path) -> None:
+    """Print where the run is, what the doctor found, and the command of the board."""
+    console, command = Console(stderr=True, highlight=False), command_name()
+    found, style = doctor_line(run, command)
+    lines = {f"run: {run}": "", found: style, f"board: {command} board {quote(str(run))}": ""}
+    for text, line_style in lines.items():
+        console.print(escape_lines(text), style=line_style or None, markup=False, soft_wrap=True)

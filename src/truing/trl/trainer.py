@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from transformers import AutoConfig
 from transformers.trainer_utils import TrainOutput
 
+from truing.analysis.script_arguments import write_arguments
 from truing.analysis.train_result import TrainResult
 from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
@@ -24,8 +25,9 @@ from truing.trainer.events import EventCallback
 from truing.trl.arguments.adapters import lora_table
 from truing.trl.arguments.batches import Batches
 from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.named_keys import UNTRAINED, carried_arguments, naming_arguments
 from truing.trl.arguments.names import check_names
-from truing.trl.arguments.problems import Problems, naming_arguments
+from truing.trl.arguments.problems import Problems
 from truing.trl.arguments.processes import RANKS, Accelerator
 from truing.trl.arguments.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.callback_arguments import Absent
@@ -38,7 +40,7 @@ from truing.trl.models import (
     read_variables,
     tokenizer_of,
 )
-from truing.trl.run_directory import run_directory
+from truing.trl.run_directory import print_end, run_directory
 from truing.trl.saving_methods import SavingMethods
 from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
@@ -50,9 +52,6 @@ NOT_LOADED = Absent(
     "pass the model as an object, or use trainer.model after train()",
 )
 """Stands for the model that a name was passed of."""
-
-UNTRAINED = "untrained.toml"
-"""The recipe whose initial model ``evaluate()`` evaluates before the training."""
 
 
 class TrlTrainer(SavingMethods, ScriptMethods):
@@ -134,7 +133,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             variables = tables["chat"]["template_kwargs"]
             read = read_variables(self.processing_class, variables, self._template)
             tables = {**tables, "chat": {"template_kwargs": read}}
-        with naming_arguments(type(args).__name__):
+        with self._naming_arguments():
             self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.batches = batches
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
@@ -168,7 +167,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._on_first("checkpoint folders", lambda: self._follow(bool(resume)))
         self._state.reset()
         try:
-            with self._events(self.run) as on_event:
+            with self._naming_arguments(), self._events(self.run) as on_event:
                 self.result = train(
                     self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
                 )
@@ -178,6 +177,8 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._take_weights()
         if self.args.push_to_hub:
             self.push_to_hub()
+        if self.accelerator.is_main_process:
+            print_end(self.run)
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
 
     def _follow(self, resumed: bool) -> None:
@@ -186,6 +187,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             remove_folders(self.output)
         elif self.run is not None and (saved := saved_state(self.output, self.run)):
             self._state.continue_from(saved)
+
+    def _naming_arguments(self) -> AbstractContextManager[None]:
+        """Return a context that names TRL's arguments in errors."""
+        return naming_arguments(type(self.args).__name__, str(self.output / UNTRAINED))
 
     def _check_args(self) -> None:
         """Raise if the arguments have changed since the recipe was made of them."""
@@ -210,10 +215,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             )
         if self.run is None:
             self._write_inputs()
-            self._on_first("writing the recipe", self._write_untrained)
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
         target = self.run or self.output / UNTRAINED
-        found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
+        with self._naming_arguments():
+            found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
@@ -253,17 +258,18 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self.output.mkdir(parents=True, exist_ok=True)
         if self._template is not None:
             (self.output / "prompt.jinja").write_text(self._template, encoding="utf-8")
+        (self.output / UNTRAINED).write_text(to_toml(self.recipe), encoding="utf-8")
         folder = self.output / "model"
         if not isinstance(self._given, str) and self.run is None:
             model_folder(self._given, self.processing_class, folder)
-
-    def _write_untrained(self) -> None:
-        (self.output / UNTRAINED).write_text(to_toml(self.recipe), encoding="utf-8")
 
     def _events(self, run: Path) -> AbstractContextManager[EventCallback]:
         """Return a context with the callback of the run's events, which also shows progress."""
 
         def on_event(kind: str, facts: Mapping[str, Any]) -> Any:
+            if kind == "learner":
+                arguments = carried_arguments(type(self.args).__name__, self.recipe, self.batches.updates)
+                write_arguments(run, type(self.args).__name__, arguments)
             if kind == "checkpoint":  # before on_save, whose callbacks write there
                 write_folders(self.output, run, facts["name"], self.batches.updates, self.state)
             return self._state.on_event(kind, facts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.evaluate_command import recorded_from_python
+from truing.analysis.script_arguments import ScriptArguments, read_arguments
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.hypothesis import Hypothesis
@@ -31,6 +32,7 @@ class RunHistory:
     evaluation_seconds: float  # of one, at most; NaN without one
     diagnosis: Diagnosis
     given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
+    arguments: ScriptArguments | None = None  # of the TRL script that made the run
     blocked: tuple[Hypothesis, ...] = ()  # reasons why no update moved a weight
 
     @cached_property
@@ -69,6 +71,7 @@ class RunHistory:
             _evaluation_seconds(events),
             diagnosis,
             recorded_from_python(reader, recipe),
+            read_arguments(run),
         )
 
     def series(self, name: str) -> list[float]:

@@ -116,11 +116,6 @@ class RunState:
         self._started = time.monotonic()
         self.control, self._begun = TrainerControl(), False
 
-    def continue_from(self, saved: TrainerState) -> None:
-        """Take up the steps and the log of a run that is resumed."""
-        for name in ("global_step", "epoch", "log_history", "best_metric", "best_global_step"):
-            setattr(self.state, name, getattr(saved, name))
-
     def _begin(self) -> None:
         """Call what precedes the first step."""
         self._begun = True

@@ -31,7 +31,7 @@ from truing.trl.arguments.problems import Problems
 from truing.trl.arguments.processes import RANKS, Accelerator
 from truing.trl.arguments.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.callback_arguments import Absent
-from truing.trl.checkpoint_folders import remove_folders, saved_state, write_folders
+from truing.trl.checkpoint_folders import checkpoint_of, remove_folders, write_folders
 from truing.trl.models import (
     check_model,
     model_folder,
@@ -152,7 +152,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
         """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
-        resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        resume = checkpoint_of(resume_from_checkpoint or self.args.resume_from_checkpoint)
         if self.result is not None and not resume:
             raise RecordError(
                 "this trainer has trained: train() would start again from the first weights",
@@ -164,7 +164,8 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
         self._write_inputs()
         self.run = run_directory(self.output, resume)
-        self._on_first("checkpoint folders", lambda: self._follow(bool(resume)))
+        if not resume:
+            self._on_first("checkpoint folders", lambda: remove_folders(self.output))
         self._state.reset()
         try:
             with self._naming_arguments(), self._events(self.run) as on_event:
@@ -180,13 +181,6 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         if self.accelerator.is_main_process:
             print_end(self.run)
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
-
-    def _follow(self, resumed: bool) -> None:
-        """Take up the state of a resumed run; take away the checkpoint folders of a run before a new one."""
-        if not resumed:
-            remove_folders(self.output)
-        elif self.run is not None and (saved := saved_state(self.output, self.run)):
-            self._state.continue_from(saved)
 
     def _naming_arguments(self) -> AbstractContextManager[None]:
         """Return a context that names TRL's arguments in errors."""

@@ -149,6 +149,30 @@ def test_tools_environments_callbacks_and_evaluation(tmp_path):
     assert {row.outcome["environment"] for row in recorded} == {"Counter"}
 
 
+@pytest.mark.parametrize("special", [False, True])
+def test_new_tokens_are_tokens_in_the_data_and_noted_if_an_adapter_does_not_train_them(tmp_path, special):
+    path = ensure_built("tiny")
+    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+    tokenizer.add_tokens(["<plan>"], special_tokens=special)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    args = SFTConfig(str(tmp_path), max_steps=1, use_cpu=True, bf16=False, disable_tqdm=True)
+    rows = [{"prompt": chat("1?"), "completion": [{"role": "assistant", "content": "<plan>2"}]}] * 8
+    trainer = SFTTrainer(
+        model,
+        args,
+        train_dataset=rows,
+        processing_class=tokenizer,
+        peft_config=LoraConfig(r=2, target_modules="all-linear"),
+    )
+    trainer.train()
+    (note,) = trainer.env.notes
+    assert note.startswith("untrained embeddings of <plan>: ")
+    notes = [event.payload["text"] for event in RunReader(trainer.run).events() if event.kind == "note"]
+    assert [text for text in notes if "<plan>" in text] == [note]
+    (row, *_) = RunReader(trainer.run).samples("sft", 0)
+    assert len(tokenizer) - 1 in row.token_ids.tolist()
+
+
 def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
     calls = []
 

@@ -160,7 +160,8 @@ def check_no_special_tokens(chat: Chat, text: str) -> None:
             f"a text of the task holds the special token {token!r}",
             got=text if len(text) < 200 else f"{text[:200]} […]",
             expected="plain text: the template alone writes special tokens",
-            remedy="remove it from the data, or rewrite it",
+            remedy="remove it from the data, or rewrite it"
+            + "; if the data mean the token, list it in chat.content_tokens" * (token in chat.free_tokens),
         )
 
 

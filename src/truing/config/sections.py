@@ -116,6 +116,8 @@ class ChatConfig(FrozenModel):
     """The tool prompt that Truing adds; `auto` adds `hermes` if the template does not list tools."""
     template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Other variables of the chat template, such as `{enable_thinking = false}`."""
+    content_tokens: Literal["free"] | tuple[str, ...] = ()
+    """Special tokens that data may contain as tokens; `free`: all that the template does not write."""
 
 
 class EpisodeConfig(FrozenModel):

@@ -16,9 +16,10 @@ from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
 from truing.distributed.ranks import join
 from truing.envs.base import Env
-from truing.errors import InvalidValueError, RecordError
+from truing.errors import InvalidValueError, ModelError, RecordError
 from truing.learner.restore import restore_policy
-from truing.models.load import available_device
+from truing.models.load import available_device, load_tokenizer
+from truing.models.new_tokens import new_tokens_note
 from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
@@ -133,6 +134,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             variables = tables["chat"]["template_kwargs"]
             read = read_variables(self.processing_class, variables, self._template)
             tables = {**tables, "chat": {"template_kwargs": read}}
+        tables = merged(tables, {"chat": {"content_tokens": "free"}})  # as TRL encodes them
         with self._naming_arguments():
             self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.batches = batches
@@ -140,6 +142,17 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._state.processing_class = self.processing_class
         self._given_args, self._built = args.to_dict(), True
         self._state.call("on_init_end")
+
+    def _note_new_tokens(self) -> None:
+        """Note the tokens of a model object that its original does not have, if an adapter is trained."""
+        if isinstance(self._given, str) or not self.recipe.lora:
+            return
+        try:
+            original = load_tokenizer(resolve_model(self._given.config._name_or_path)).get_vocab()
+        except ModelError:  # a model made in the script has no original
+            return
+        if new := [token for token in self.processing_class.get_added_vocab() if token not in original]:
+            self.env.notes = [*self.env.notes, new_tokens_note(new)]
 
     @property
     def state(self) -> Any:
@@ -162,6 +175,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._check_args()
         if self.args.push_to_hub:  # a missing token is an error now
             self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
+        self._note_new_tokens()
         self._write_inputs()
         self.run = run_directory(self.output, resume)
         if not resume:

@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "__init__": "errors types config analysis rewards envs checks api",
     "trl": (
         "errors utils types distributed config record analysis chat models rewards envs doctor terminal"
-        " learner trainer api"
+        " trackers learner trainer api"
     ),
     "bench": "errors utils types models rewards engines api",
     "probes": "errors utils types config ops models rewards envs learner",

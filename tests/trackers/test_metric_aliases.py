@@ -1,12 +1,15 @@
 """Each second name has the number of its source's formula, computed here from the raw streams alone."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from folders import ROOT
 from samples import sample, written_by
 
+from truing.config import load_recipe
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
@@ -15,7 +18,8 @@ from truing.metrics.update import step_metrics
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
 from truing.record.rows import TRAINER_NUMBERS
-from truing.trackers.aliases import ALIASES, with_aliases
+from truing.trackers.aliases import ALIASES, TRL_NAMES, trl_metrics, with_aliases
+from truing.trackers.dispatch import TrackerListener
 from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 
@@ -90,5 +94,32 @@ def test_an_alias_has_the_number_of_its_source(alias):
 
 
 def test_every_alias_is_of_a_metric_that_there_is():
-    check_metric_names(ALIASES.values())
+    check_metric_names([*ALIASES.values(), *TRL_NAMES.values()])
     assert with_aliases({"ratio/std": 0.5}) == {"ratio/std": 0.5, "ppo/ratio_std": 0.5}
+
+
+class Kept:
+    """A backend that remembers."""
+
+    def __init__(self):
+        self.numbers = {}
+
+    def log(self, numbers, update):
+        self.numbers |= numbers
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("names", ["truing", "trl"])
+def test_trls_names_are_sent_beside_truings_where_that_is_asked(names):
+    kept = Kept()
+    recipe = load_recipe(ROOT / "recipes" / "tiny.toml", [f"track.names={names}", 'stages=["grpo"]'])
+    listener = TrackerListener(recipe, kept)
+    metrics = {"reward/mean": 0.5, "lr": 1e-5, "reward_part/f": 0.25, "ratio/mean": 1.0}
+    assert trl_metrics(metrics) == {"reward": 0.5, "learning_rate": 1e-5, "rewards/f/mean": 0.25}
+    listener("step", {"record": SimpleNamespace(stage="grpo", step=0, metrics=metrics)})
+    listener("eval", {"estimate": {"mean": 0.5, "low": 0.4, "high": 0.6}, "parts": {"f": 0.25}})
+    theirs = {f"train/{name}" for name in trl_metrics(metrics)} | {"eval/reward", "eval/rewards/f/mean"}
+    assert (theirs & kept.numbers.keys()) == (theirs if names == "trl" else set())
+    assert metrics.keys() <= kept.numbers.keys()

@@ -1,6 +1,7 @@
 """Whole runs of TRL's trainers on the tiny model: tools, environments, callbacks, evaluation, model card."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from truing.errors import RecordError
 from truing.models.builtin import ensure_built
 from truing.record import RunReader
 from truing.trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
-from truing.trl.checkpoint_folders import run_of
+from truing.trl.checkpoint_folders import checkpoint_of
 
 pytestmark = pytest.mark.integration
 
@@ -148,7 +149,31 @@ def test_tools_environments_callbacks_and_evaluation(tmp_path):
     assert {row.outcome["environment"] for row in recorded} == {"Counter"}
 
 
-def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
+@pytest.mark.parametrize("special", [False, True])
+def test_new_tokens_are_tokens_in_the_data_and_noted_if_an_adapter_does_not_train_them(tmp_path, special):
+    path = ensure_built("tiny")
+    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+    tokenizer.add_tokens(["<plan>"], special_tokens=special)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    args = SFTConfig(str(tmp_path), max_steps=1, use_cpu=True, bf16=False, disable_tqdm=True)
+    rows = [{"prompt": chat("1?"), "completion": [{"role": "assistant", "content": "<plan>2"}]}] * 8
+    trainer = SFTTrainer(
+        model,
+        args,
+        train_dataset=rows,
+        processing_class=tokenizer,
+        peft_config=LoraConfig(r=2, target_modules="all-linear"),
+    )
+    trainer.train()
+    (note,) = trainer.env.notes
+    assert note.startswith("untrained embeddings of <plan>: ")
+    notes = [event.payload["text"] for event in RunReader(trainer.run).events() if event.kind == "note"]
+    assert [text for text in notes if "<plan>" in text] == [note]
+    (row, *_) = RunReader(trainer.run).samples("sft", 0)
+    assert len(tokenizer) - 1 in row.token_ids.tolist()
+
+
+def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
     calls = []
 
     class FakeHub:
@@ -159,8 +184,10 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
             calls.append(f"me/{name}")
             return type("Repo", (), {"repo_id": f"me/{name}"})
 
-        def upload_folder(self, repo_id, folder_path, commit_message, revision):
-            calls.append((repo_id, sorted(path.name for path in folder_path.iterdir())))
+        def upload_folder(self, repo_id, folder_path, commit_message, revision, ignore_patterns):
+            every = [str(path.relative_to(folder_path)) for path in folder_path.rglob("*") if path.is_file()]
+            kept = huggingface_hub.utils.filter_repo_objects(every, ignore_patterns=ignore_patterns)
+            calls.append((repo_id, sorted(kept)))
             return "https://huggingface.co/commit"
 
     monkeypatch.setattr(huggingface_hub, "HfApi", FakeHub)
@@ -187,6 +214,15 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
     repository, files = calls[-1]
     assert repository == "me/out"
     assert {"README.md", "adapter_config.json", "adapter_model.safetensors"} <= set(files)
+    assert not [name for name in files if "/" in name or name in ("untrained.toml", "prompt.jinja")]
+    end = capsys.readouterr().err.splitlines()[-3:]
+    assert end[0] == f"run: {trainer.run}"
+    assert re.fullmatch(
+        rf"doctor: 1 update judged, no rule found anything.*truing check {trainer.run}", end[1]
+    )
+    assert re.fullmatch(rf"board: \S*truing board {trainer.run}", end[2])
+    trainer.save_model(tmp_path / "adapter")
+    assert not (tmp_path / "adapter" / "README.md").exists()  # peft's, with empty sections
     card = (tmp_path / "out" / "README.md").read_text()
     assert "| base | " in card
     assert "gain of after_grpo, paired" in card
@@ -222,16 +258,15 @@ def test_a_stopped_script_resumes(tmp_path):
     assert TrainerState.load_from_json(f"{last}/trainer_state.json").global_step == 1
     assert second.train(resume_from_checkpoint=last).global_step == 2
     assert first.run == second.run
-    assert [line["step"] for line in second.state.log_history if "reward" in line] == [1, 2]
     assert Path(get_last_checkpoint(out)).name == "checkpoint-2"
     assert [row.step for row in RunReader(first.run).steps()] == [0, 1]
     whole = trainer(2)
     whole.train()
     assert whole.run.name == "truing-2"
-    assert run_of(Path(get_last_checkpoint(out))) == whole.run
+    assert checkpoint_of(get_last_checkpoint(out)) == str(whole.run / "checkpoints" / "rloo-000002")
     (out / "checkpoint-1").mkdir(exist_ok=True)
     (out / "checkpoint-1" / "truing.json").write_text('{"run": "truing", "checkpoint": "rloo-000001"}')
-    with pytest.raises(RecordError, match=r"not the newest checkpoint of its run(.|\n)*rloo-000002 of "):
+    with pytest.raises(RecordError, match=r"not the newest checkpoint of its run(.|\n)*rloo-000002"):
         trainer(2).train(resume_from_checkpoint=str(out / "checkpoint-1"))
     pairs = zip(whole.model.parameters(), second.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)

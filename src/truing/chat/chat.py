@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from truing.chat.apply_template import apply_template, check_template_kwargs, prompt_date
 from truing.chat.call_parser import FORMATS
-from truing.chat.control_tokens import ControlTokens, control_tokens
+from truing.chat.control_tokens import ControlTokens, control_tokens, free_tokens
 from truing.chat.reasoning import reasoning_tags, split_reasoning
 from truing.chat.render_marks import Rendering
 from truing.chat.template_features import (
@@ -51,6 +51,7 @@ class Chat:
     template_kwargs: Mapping[str, Any] = field(
         default_factory=dict[str, Any]
     )  # extra variables of the template
+    content_tokens: tuple[str, ...] = ()  # special tokens that data may contain as tokens
 
     def with_variables(self, variables: Mapping[str, Any]) -> "Chat":
         """Return the chat with variables of the template of one task, which count before the recipe's.
@@ -107,9 +108,8 @@ class Chat:
     @cached_property
     def control(self) -> ControlTokens:
         """The tokens that data must not become: special tokens, and those of the template or tool prompt."""
-        template = self.tokenizer.chat_template
-        sources = template.values() if isinstance(template, dict) else [template]
-        return ControlTokens(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
+        control = ControlTokens(self.tokenizer, control_tokens(self.tokenizer, self._template_texts()))
+        return control.without(self.content_tokens)
 
     @cached_property
     def dropped_parts_cache(self) -> dict[tuple[str, bool, bool], list[str]]:
@@ -149,6 +149,19 @@ class Chat:
     def _probe(self) -> tuple[ToolSpec, ...]:
         """The tool of an example; none if the template's calls cannot be parsed."""
         return (PROBE_TOOL,) if self.tool_format in FORMATS else ()
+
+    def _template_texts(self) -> list[str]:
+        """Return texts with everything that the template may write."""
+        template = self.tokenizer.chat_template
+        sources = template.values() if isinstance(template, dict) else [template]
+        return [*sources, *self._examples()]
+
+    @cached_property
+    def free_tokens(self) -> list[str]:
+        """The tokens that ``content_tokens`` may name."""
+        stops = self.tokenizer.convert_ids_to_tokens([*self.stop_ids])
+        free = free_tokens(self.tokenizer, self._template_texts())
+        return [token for token in free if token not in stops]
 
     def _examples(self) -> Iterator[str]:
         """Yield rendered conversations: the template may compose tokens from parts of its source."""
@@ -216,6 +229,7 @@ def make_chat(
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto",
     template_kwargs: Mapping[str, Any] | None = None,
     date: datetime.date | None = None,
+    content_tokens: Literal["free"] | Sequence[str] = (),
 ) -> Chat:
     """Return the chat of a model; its template shows whether it supports tools and how it writes calls.
 
@@ -226,9 +240,30 @@ def make_chat(
         tool_prompt: "auto" supplies "hermes" if the template shows no tools; a name always applies.
         template_kwargs: extra variables of the template, such as ``enable_thinking``.
         date: what a template writes as today's date at each rendering; None for the date of this call.
+        content_tokens: special tokens that data may contain as tokens; "free" is all that may be named.
     """
     check_template_kwargs(tokenizer, template_kwargs or {})
     variables = {**(template_kwargs or {}), "todays_date": prompt_date(tokenizer, date)}
+    chat = _made_chat(tokenizer, stop_ids, tool_format, tool_prompt, variables)
+    tokens = chat.free_tokens if content_tokens == "free" else content_tokens
+    if wrong := [token for token in tokens if token not in chat.free_tokens]:
+        raise ModelError(
+            "chat.content_tokens has what data may not contain as a token",
+            got=", ".join(map(repr, wrong)),
+            expected="special tokens that neither the chat template writes nor a turn ends by: "
+            + (", ".join(chat.free_tokens) or "this tokenizer has none"),
+        )
+    return replace(chat, content_tokens=tuple(tokens))
+
+
+def _made_chat(
+    tokenizer: PreTrainedTokenizerBase,
+    stop_ids: Sequence[int],
+    tool_format: str,
+    tool_prompt: Literal["auto", "hermes", "brief"],
+    variables: dict[str, Any],
+) -> Chat:
+    """Return the chat of a model, as what its template shows decides it; the variables are the template's."""
     if tool_format not in ("auto", *FORMATS):
         raise _unknown_format(tool_format)
     native = native_format(tokenizer, stop_ids, **variables) if tool_prompt == "auto" else None

@@ -204,6 +204,22 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase, template_texts: Iterable[
     }
 
 
+def free_tokens(tokenizer: PreTrainedTokenizerBase, template_texts: Iterable[str]) -> list[str]:
+    """Return the special added tokens that a template does not write and that are not BOS, EOS or alike.
+
+    Args:
+        tokenizer: the model's.
+        template_texts: as of ``control_tokens``.
+    """
+    texts = tuple(template_texts)
+    roles = {token for token in tokenizer.special_tokens_map.values() if isinstance(token, str)}
+    return [
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special and token.content not in roles and not any(token.content in text for text in texts)
+    ]
+
+
 def _is_markup(content: str) -> bool:
     """Whether a token is a tag, not a word that extends the vocabulary."""
     return not content[0].isalnum() and not content[-1].isalnum()

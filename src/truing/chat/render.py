@@ -170,7 +170,9 @@ def check_no_special_tokens(chat: Chat, text: str) -> None:
             got=text if len(text) < 200 else f"{text[:200]} […]",
             expected="plain text: the template alone writes special tokens",
             remedy="remove it from the data, or rewrite it; give messages, not a text that a template"
-            " has made of them",
+            " has made of them"
+            + "; if the data mean the token, list it in chat.content_tokens"
+            * (token in chat.free_tokens),
         )
 
 

@@ -165,6 +165,8 @@ class ChatConfig(FrozenModel):
     """Other variables of the chat template, such as `{enable_thinking = false}`."""
     date: datetime.date | None = None
     """Today's date for a chat template that writes it; if not given, the day on which the run starts."""
+    content_tokens: Literal["free"] | tuple[str, ...] = ()
+    """Special tokens that data may contain as tokens; `free`: all that the template does not write."""
 
 
 class EpisodeConfig(FrozenModel):

@@ -13,6 +13,8 @@ class TrackConfig(FrozenModel):
     """Names of the trackers."""
     project: str = "truing"
     """Project, or experiment, of the run in the tracker."""
+    names: Literal["truing", "trl"] = "truing"
+    """`trl`: metrics that TRL has too get its names as well, such as `train/reward`; so in TRL scripts."""
 
 
 class AlertsConfig(FrozenModel):

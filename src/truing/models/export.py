@@ -115,4 +115,5 @@ def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None
     policy.peft_config[POLICY].base_model_name_or_path = loaded.name if on_hub else str(loaded.path)
     # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.
     policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # peft's model card, whose sections are empty
     write_base(policy, folder)

@@ -12,7 +12,7 @@ from truing.config import Recipe
 from truing.config.secrets import without_secrets
 from truing.errors import RecipeError, TruingError
 from truing.trackers.alerts import Alerts
-from truing.trackers.aliases import with_aliases
+from truing.trackers.aliases import trl_metrics, with_aliases
 from truing.trackers.backends import BACKENDS, Backend
 
 
@@ -41,7 +41,10 @@ class TrackerListener:
         if kind == "step":
             record = facts["record"]
             self.update_index = self._before(record.stage) + record.step + 1
-            self.backend.log(with_aliases(dict(record.metrics)), self.update_index)
+            numbers = with_aliases(dict(record.metrics))
+            if self.recipe.track.names == "trl":
+                numbers |= {f"train/{name}": x for name, x in trl_metrics(record.metrics).items()}
+            self.backend.log(numbers, self.update_index)
         if kind == "eval_loss":
             self.backend.log({"eval/loss": facts["loss"]}, self.update_index)
         if kind == "eval":
@@ -49,6 +52,9 @@ class TrackerListener:
             numbers = {f"eval/{key}": value for key, value in estimate.items() if not math.isnan(value)}
             passing = {f"eval/pass@{k}": each["mean"] for k, each in facts.get("pass_at", {}).items()}
             parts = {f"eval_part/{name}": value for name, value in facts["parts"].items()}
+            if self.recipe.track.names == "trl":
+                parts |= {"eval/reward": estimate["mean"]}
+                parts |= {f"eval/rewards/{name}/mean": value for name, value in facts["parts"].items()}
             self.backend.log(numbers | passing | parts, self.update_index)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
+from truing.models.new_tokens import NEW, new_tokens_note, untrained_rows
 from truing.models.saved_adapter import has_base
 from truing.utils.cores import usable_cores
 from truing.utils.format import with_count
@@ -27,6 +28,7 @@ def startup_notes(session: Session) -> Iterator[str]:
     yield from _chosen_threads(session)
     yield from _chosen_replicas(session)
     yield from _adapter_start(session)
+    yield from _new_tokens(session)
     yield from _no_prefix_tree(session)
     yield from _no_routes(session)
     if not session.recipe.episode.lock_step:
@@ -85,6 +87,23 @@ def _adapter_start(session: Session) -> Iterator[str]:
             f"the adapter {lora.adapter} has another chat template than the model: if it was trained with"
             " that one, set model.chat_template"
         )
+
+
+SEARCHED_TASKS = 1000
+"""Tasks whose texts are searched for new tokens."""
+
+
+def _new_tokens(session: Session) -> Iterator[str]:
+    """Yield the added tokens in the data whose embeddings look untrained, if only an adapter is trained."""
+    known = any(note.startswith(NEW) for note in session.env.notes)
+    if not session.recipe.lora or session.ranks.size > 1 or known:
+        return
+    added = session.loaded.tokenizer.get_added_vocab()
+    texts = [f"{task.messages}{task.demonstration}" for task in session.train_tasks[:SEARCHED_TASKS]]
+    used = {index: token for token, index in added.items() if any(token in text for text in texts)}
+    weight_VD = causal_model(session.policy).get_input_embeddings().weight
+    if new := untrained_rows(weight_VD, used):
+        yield new_tokens_note(used[index] for index in new)
 
 
 def _no_prefix_tree(session: Session) -> Iterator[str]:

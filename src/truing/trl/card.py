@@ -85,6 +85,10 @@ def _proofs(run: Path) -> str:
     return "\n".join([text, "Findings:", "", *lines])
 
 
+NOT_PUSHED = ("truing/*", "truing-*/*", "checkpoint-*/*", "model/*", "untrained.toml", "prompt.jinja")
+"""What ``output_dir`` has beside the model and its card: records with all answers, and the first weights."""
+
+
 def create_repository(args: Any, name: str) -> str:
     """Create the repository on the hub, if there is none; return its id."""
     from huggingface_hub import HfApi
@@ -101,7 +105,11 @@ def push(folder: Path, args: Any, repository: str, message: str) -> str:
 
     with _named_hub_errors():
         commit = HfApi(token=args.hub_token).upload_folder(
-            repo_id=repository, folder_path=folder, commit_message=message, revision=args.hub_revision
+            repo_id=repository,
+            folder_path=folder,
+            commit_message=message,
+            revision=args.hub_revision,
+            ignore_patterns=[*NOT_PUSHED],
         )
     return str(commit)
 

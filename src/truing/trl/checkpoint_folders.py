@@ -11,7 +11,6 @@ from pathlib import Path
 from transformers import TrainerState
 
 from truing.errors import RecordError
-from truing.learner.checkpoint import find_newest
 
 POINTER, STATE = "truing.json", "trainer_state.json"
 """Files of such a folder: where the checkpoint is, and the state as transformers writes it."""
@@ -44,39 +43,22 @@ def remove_folders(output: Path) -> None:
         _take_away(folder)
 
 
-def run_of(folder: Path) -> Path:
-    """Return the run directory of a checkpoint folder; raise unless it is that run's newest checkpoint."""
+def checkpoint_of(resume: str | bool | None) -> str | bool | None:
+    """Return the path of the run's checkpoint that a folder names; anything else unchanged."""
+    if not isinstance(resume, str) or not _is_ours(folder := Path(resume)):
+        return resume
     there = _pointer(folder)
-    run = folder.parent / there["run"]
-    newest = find_newest(run / "checkpoints")
-    if newest is None or newest.name != there["checkpoint"]:
-        raise RecordError(
-            "resume_from_checkpoint is not the newest checkpoint of its run",
-            got=folder,
-            expected="none is left" if newest is None else f"{newest.name} of {run}",
-            remedy="pass True, or what get_last_checkpoint(output_dir) returns: a run goes on from its newest"
-            " checkpoint",
-        )
-    return run
+    return str(folder.parent / there["run"] / "checkpoints" / there["checkpoint"])
 
 
-def saved_state(output: Path, run: Path) -> TrainerState | None:
-    """Return the trainer's state at the newest checkpoint of a run; None if it has no folder."""
-    newest = find_newest(run / "checkpoints")
-    for folder in _folders(output):
-        if newest is not None and _pointer(folder) == {"run": run.name, "checkpoint": newest.name}:
-            return TrainerState.load_from_json(str(folder / STATE))
-    return None
-
-
-def is_checkpoint_folder(folder: Path) -> bool:
+def _is_ours(folder: Path) -> bool:
     """Whether a folder is one of these."""
     return (folder / POINTER).is_file()
 
 
 def _folders(output: Path) -> Iterator[Path]:
     """Yield the checkpoint folders in ``output_dir`` that Truing wrote."""
-    yield from filter(is_checkpoint_folder, sorted(output.glob("checkpoint-*")))
+    yield from filter(_is_ours, sorted(output.glob("checkpoint-*")))
 
 
 def _pointer(folder: Path) -> dict[str, str]:

@@ -1,17 +1,22 @@
 """The run directory of a TRL script: ``truing``, ``truing-2``, … in its ``output_dir``."""
 
 from pathlib import Path
+from shlex import quote
+
+from rich.console import Console
 
 from truing.errors import RecordError
-from truing.trl.checkpoint_folders import is_checkpoint_folder, run_of
+from truing.learner.checkpoint import find_newest
+from truing.terminal.run_result import command_name, doctor_line
+from truing.utils.format import escape_lines
 
 
 def run_directory(output: Path, resume: str | bool | None) -> Path:
     """Return a new run directory in ``output``, or with ``resume`` the newest one (True) or a path's."""
     if isinstance(resume, str):
         path = Path(resume)
-        if is_checkpoint_folder(path):
-            return run_of(path)
+        if (path.parent.parent / "recipe.toml").is_file():
+            return _run_of(path)
         if not (path / "recipe.toml").is_file():
             raise RecordError(
                 "resume_from_checkpoint is not a checkpoint or a run directory",
@@ -29,3 +34,25 @@ def run_directory(output: Path, resume: str | bool | None) -> Path:
     if not runs:
         raise RecordError("there is no run to resume", got=output, expected="a run directory in output_dir")
     return max(runs, key=lambda path: path.stat().st_mtime)
+
+
+def _run_of(checkpoint: Path) -> Path:
+    """Return the run directory of a checkpoint; raise unless it is the newest one of its run."""
+    newest = find_newest(checkpoint.parent)
+    if newest is None or newest.name != checkpoint.name:
+        raise RecordError(
+            "resume_from_checkpoint is not the newest checkpoint of its run",
+            got=checkpoint,
+            expected="none is left" if newest is None else newest,
+            remedy="pass True, or get_last_checkpoint(output_dir): a run goes on from its newest checkpoint",
+        )
+    return checkpoint.parent.parent
+
+
+def print_end(run: Path) -> None:
+    """Print where the run is, what the doctor found, and the command of the board."""
+    console, command = Console(stderr=True, highlight=False), command_name()
+    found, style = doctor_line(run, command)
+    lines = {f"run: {run}": "", found: style, f"board: {command} board {quote(str(run))}": ""}
+    for text, line_style in lines.items():
+        console.print(escape_lines(text), style=line_style or None, markup=False, soft_wrap=True)

@@ -9,29 +9,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from truing.errors import InvalidValueError
 from truing.learner.learner import Learner
+from truing.trackers.aliases import trl_metrics
 from truing.trainer.events import STOP
 from truing.trl.arguments.batches import Batches
 from truing.trl.callback_arguments import callback_arguments, check_settings, optimizer_settings
 from truing.types.batch import StepRecord
-
-NAMES = {
-    "loss": "loss/total",
-    "grad_norm": "grad/norm",
-    "learning_rate": "lr",
-    "reward": "reward/mean",
-    "reward_std": "reward/std",
-    "frac_reward_zero_std": "group/zero_variance_share",
-    "kl": "kl_trained/k3",
-    "entropy": "entropy/mean",
-    "completions/mean_length": "length/mean",
-    "completions/max_length": "length/max",
-    "completions/clipped_ratio": "truncated/share",
-    "clip_ratio/low_mean": "clip/low_share",
-    "clip_ratio/high_mean": "clip/high_share",
-    "clip_ratio/region_mean": "clip/clipped_share",
-    "tools/call_frequency": "tools/calls_mean",
-}
-"""TRL's metrics in Truing's names; docs/metrics.md defines them."""
 
 NEVER_CALLED = (
     "on_substep_end",
@@ -134,11 +116,6 @@ class RunState:
         self._started = time.monotonic()
         self.control, self._begun = TrainerControl(), False
 
-    def continue_from(self, saved: TrainerState) -> None:
-        """Take up the steps and the log of a run that is resumed."""
-        for name in ("global_step", "epoch", "log_history", "best_metric", "best_global_step"):
-            setattr(self.state, name, getattr(saved, name))
-
     def _begin(self) -> None:
         """Call what precedes the first step."""
         self._begun = True
@@ -192,7 +169,8 @@ class RunState:
         self.state.global_step = done * self.batches.updates
         self.state.epoch = done / self.batches.steps_per_epoch
         self.call("on_step_end")
-        self._pending.append(trl_metrics(record) | self._taken_user_metrics())
+        seconds = {"step_time": sum(record.seconds.values())}
+        self._pending.append(trl_metrics(record.metrics) | seconds | self._taken_user_metrics())
         self._losses.append(record.metrics.get("loss/total", math.nan))
         first = done == 1 and self.args.logging_first_step
         if first or self.control.should_log or (self.logging_every and done % self.logging_every == 0):
@@ -235,19 +213,6 @@ class RunState:
         value, best = metrics[name], self.state.best_metric
         if best is None or (value > best if self.args.greater_is_better else value < best):
             self.state.best_metric, self.state.best_global_step = value, self.state.global_step
-
-
-def trl_metrics(record: StepRecord) -> dict[str, float]:
-    """Return the metrics of a step under TRL's names."""
-    metrics = record.metrics
-    named = {name: metrics[own] for name, own in NAMES.items() if own in metrics}
-    prefix = "reward_part/"
-    parts = {
-        f"rewards/{name.removeprefix(prefix)}/mean": value
-        for name, value in metrics.items()
-        if name.startswith(prefix)
-    }
-    return named | parts | {"step_time": sum(record.seconds.values())}
 
 
 def eval_metrics(estimate: Mapping[str, Any], parts: Mapping[str, float]) -> dict[str, float]:

@@ -10,26 +10,29 @@ from typing import Any, ClassVar, TypeVar
 from transformers import AutoConfig
 from transformers.trainer_utils import TrainOutput
 
+from truing.analysis.script_arguments import write_arguments
 from truing.analysis.train_result import TrainResult
 from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
 from truing.distributed.ranks import join
 from truing.envs.base import Env
-from truing.errors import InvalidValueError, RecordError
+from truing.errors import InvalidValueError, ModelError, RecordError
 from truing.learner.restore import restore_policy
-from truing.models.load import available_device
+from truing.models.load import available_device, load_tokenizer
+from truing.models.new_tokens import new_tokens_note
 from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
 from truing.trl.arguments.adapters import lora_table
 from truing.trl.arguments.batches import Batches
 from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.named_keys import UNTRAINED, carried_arguments, naming_arguments
 from truing.trl.arguments.names import check_names
-from truing.trl.arguments.problems import Problems, naming_arguments
+from truing.trl.arguments.problems import Problems
 from truing.trl.arguments.processes import RANKS, Accelerator
 from truing.trl.arguments.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.callback_arguments import Absent
-from truing.trl.checkpoint_folders import remove_folders, saved_state, write_folders
+from truing.trl.checkpoint_folders import checkpoint_of, remove_folders, write_folders
 from truing.trl.models import (
     check_model,
     model_folder,
@@ -38,7 +41,7 @@ from truing.trl.models import (
     read_variables,
     tokenizer_of,
 )
-from truing.trl.run_directory import run_directory
+from truing.trl.run_directory import print_end, run_directory
 from truing.trl.saving_methods import SavingMethods
 from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
@@ -50,9 +53,6 @@ NOT_LOADED = Absent(
     "pass the model as an object, or use trainer.model after train()",
 )
 """Stands for the model that a name was passed of."""
-
-UNTRAINED = "untrained.toml"
-"""The recipe whose initial model ``evaluate()`` evaluates before the training."""
 
 
 class TrlTrainer(SavingMethods, ScriptMethods):
@@ -134,13 +134,25 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             variables = tables["chat"]["template_kwargs"]
             read = read_variables(self.processing_class, variables, self._template)
             tables = {**tables, "chat": {"template_kwargs": read}}
-        with naming_arguments(type(args).__name__):
+        tables = merged(tables, {"chat": {"content_tokens": "free"}})  # as TRL encodes them
+        with self._naming_arguments():
             self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.batches = batches
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
         self._given_args, self._built = args.to_dict(), True
         self._state.call("on_init_end")
+
+    def _note_new_tokens(self) -> None:
+        """Note the tokens of a model object that its original does not have, if an adapter is trained."""
+        if isinstance(self._given, str) or not self.recipe.lora:
+            return
+        try:
+            original = load_tokenizer(resolve_model(self._given.config._name_or_path)).get_vocab()
+        except ModelError:  # a model made in the script has no original
+            return
+        if new := [token for token in self.processing_class.get_added_vocab() if token not in original]:
+            self.env.notes = [*self.env.notes, new_tokens_note(new)]
 
     @property
     def state(self) -> Any:
@@ -153,7 +165,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
         """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
-        resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        resume = checkpoint_of(resume_from_checkpoint or self.args.resume_from_checkpoint)
         if self.result is not None and not resume:
             raise RecordError(
                 "this trainer has trained: train() would start again from the first weights",
@@ -163,12 +175,14 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._check_args()
         if self.args.push_to_hub:  # a missing token is an error now
             self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
+        self._note_new_tokens()
         self._write_inputs()
         self.run = run_directory(self.output, resume)
-        self._on_first("checkpoint folders", lambda: self._follow(bool(resume)))
+        if not resume:
+            self._on_first("checkpoint folders", lambda: remove_folders(self.output))
         self._state.reset()
         try:
-            with self._events(self.run) as on_event:
+            with self._naming_arguments(), self._events(self.run) as on_event:
                 self.result = train(
                     self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
                 )
@@ -178,14 +192,13 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._take_weights()
         if self.args.push_to_hub:
             self.push_to_hub()
+        if self.accelerator.is_main_process:
+            print_end(self.run)
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
 
-    def _follow(self, resumed: bool) -> None:
-        """Take up the state of a resumed run; take away the checkpoint folders of a run before a new one."""
-        if not resumed:
-            remove_folders(self.output)
-        elif self.run is not None and (saved := saved_state(self.output, self.run)):
-            self._state.continue_from(saved)
+    def _naming_arguments(self) -> AbstractContextManager[None]:
+        """Return a context that names TRL's arguments in errors."""
+        return naming_arguments(type(self.args).__name__, str(self.output / UNTRAINED))
 
     def _check_args(self) -> None:
         """Raise if the arguments have changed since the recipe was made of them."""
@@ -210,10 +223,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             )
         if self.run is None:
             self._write_inputs()
-            self._on_first("writing the recipe", self._write_untrained)
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
         target = self.run or self.output / UNTRAINED
-        found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
+        with self._naming_arguments():
+            found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
@@ -253,17 +266,18 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self.output.mkdir(parents=True, exist_ok=True)
         if self._template is not None:
             (self.output / "prompt.jinja").write_text(self._template, encoding="utf-8")
+        (self.output / UNTRAINED).write_text(to_toml(self.recipe), encoding="utf-8")
         folder = self.output / "model"
         if not isinstance(self._given, str) and self.run is None:
             model_folder(self._given, self.processing_class, folder)
-
-    def _write_untrained(self) -> None:
-        (self.output / UNTRAINED).write_text(to_toml(self.recipe), encoding="utf-8")
 
     def _events(self, run: Path) -> AbstractContextManager[EventCallback]:
         """Return a context with the callback of the run's events, which also shows progress."""
 
         def on_event(kind: str, facts: Mapping[str, Any]) -> Any:
+            if kind == "learner":
+                arguments = carried_arguments(type(self.args).__name__, self.recipe, self.batches.updates)
+                write_arguments(run, type(self.args).__name__, arguments)
             if kind == "checkpoint":  # before on_save, whose callbacks write there
                 write_folders(self.output, run, facts["name"], self.batches.updates, self.state)
             return self._state.on_event(kind, facts)

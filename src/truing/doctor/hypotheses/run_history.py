@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.evaluate_command import recorded_from_python
+from truing.analysis.script_arguments import ScriptArguments, read_arguments
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.hypothesis import Hypothesis
@@ -39,6 +40,7 @@ class RunHistory:
     diagnosis: Diagnosis
     given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
     main_parts: Sequence[str] = ()  # of the reward, with the largest weight
+    arguments: ScriptArguments | None = None  # of the TRL script that made the run
     blocked: tuple[Hypothesis, ...] = ()  # reasons why no update moved a weight
 
     @cached_property
@@ -85,6 +87,7 @@ class RunHistory:
             diagnosis,
             recorded_from_python(reader, recipe),
             main_parts(reader.run_json().get("judged", {}).get("rewards", {}), recipe.doctor.shaping),
+            read_arguments(run),
         )
 
     def series(self, name: str) -> list[float]:

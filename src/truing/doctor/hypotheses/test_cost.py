@@ -18,7 +18,10 @@ def command(history: RunHistory, verb: str, *words: str) -> str:
 
 
 def retrain_command(history: RunHistory, *changes: str) -> str:
-    """Return the command that trains the recipe with changes; a sentence for runs from Python."""
+    """Return the command that trains the recipe with changes; for runs from Python what to do there."""
+    if history.arguments is not None:
+        changed = ", ".join(map(history.arguments.named, changes))
+        return f"run the script again, with {changed} in {history.arguments.config}"
     same = " and ".join(f"{name}=" for name in history.given_in_python)
     again = f"truing.train again, with the same {same}, and with {' and '.join(changes)}"
     return command(history, "train", *changes) or again

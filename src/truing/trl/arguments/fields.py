@@ -24,8 +24,8 @@ TRANSLATED = {
     "per_device_train_batch_size": "`prompts_per_step` × `group_size` (SFT: `batch_size`), times"
     " `gradient_accumulation_steps`",
     "gradient_accumulation_steps": "counts the rollouts of an update; Truing makes micro-batches itself",
-    "num_train_epochs": "`steps`, from the number of rows, if `max_steps` is not given",
     "max_steps": "`steps`; TRL counts updates, so it is divided by those of a generation batch",
+    "num_train_epochs": "`steps`, from the number of rows, if `max_steps` is not given",
     "learning_rate": "`learning_rate`",
     "lr_scheduler_type": "`optimizer.schedule`: linear, cosine, constant, constant_with_warmup",
     "warmup_steps": "`optimizer.warmup_steps`; a number below 1 is a share of the steps. TRL's first update"
@@ -58,9 +58,10 @@ TRANSLATED = {
     "hub_private_repo": "whether a new repository is private",
     "hub_revision": "branch of `push_to_hub`",
     "disable_tqdm": "whether progress is shown",
-    "resume_from_checkpoint": "as the argument of `train()`: `True` continues the newest run in `output_dir`",
-    "model_init_kwargs": "`revision` and `dtype`; `attn_implementation`, `device_map` and `use_cache` have no"
-    " effect; others are refused",
+    "resume_from_checkpoint": "as the argument of `train()`: `True` continues the newest run in `output_dir`,"
+    " and so does its newest `checkpoint-N`",
+    "model_init_kwargs": "`model.revision` and `model.dtype`; `attn_implementation`, `device_map` and"
+    " `use_cache` have no effect; others are refused",
     "num_generations": "`group_size`",
     "num_generations_eval": "`eval.samples`; `num_generations` if not given",
     "max_completion_length": "`sampling.max_new_tokens`; with tools it is per turn, in TRL of all turns",
@@ -209,11 +210,15 @@ def _table() -> dict[str, FieldAnswer]:
     }
 
 
+STAGES = ("grpo", "rloo", "sft")
+"""Sections whose keys the table names without them."""
+
 FIELDS = _table()
 """The answer for each argument of TRL's configs, by name."""
 
 
 def arguments_of(key: str) -> list[str]:
     """Return the arguments that become a recipe key, such as ``grpo.group_size``."""
-    marks = (f"`{key}`", f"`{key.rsplit('.', 1)[-1]}`")
+    section, _, last = key.rpartition(".")
+    marks = (f"`{key}`", *([f"`{last}`"] if section in STAGES else []))
     return [name for name, text in TRANSLATED.items() if text.startswith(marks)]

@@ -75,7 +75,7 @@ def common_tables(args: TrlConfig, batches: Batches, ranks: int, problems: Probl
             **learning_schedule(args, batches, problems),
         },
         "checkpoint_every": _every(args, batches, "save"),
-        "track": {"to": _trackers(args, problems), "project": args.project},
+        "track": {"to": _trackers(args, problems), "project": args.project, "names": "trl"},
     }
 
 

@@ -11,7 +11,7 @@ from truing.utils.jsonl import floats_from_json
 BOUNDS = ("mean", "low", "high")
 COUNTS = ("tasks", "samples")
 
-Assumption = Literal["", "normal", "many tasks"]
+Assumption = Literal["", "normal rewards", "many tasks"]
 """The assumption of an interval beyond reward bounds: normal values, or many tasks."""
 
 ASSUMPTIONS: tuple[Assumption, ...] = get_args(Assumption)
@@ -38,7 +38,7 @@ class Interval:
     def _bounds_text(self, form: str) -> str:
         if math.isnan(self.low):
             return ""
-        assumption = f" (if {self.supposes})" if self.supposes else ""
+        assumption = f" (assumes {self.supposes})" if self.supposes else ""
         return f" [{self.low:{form}}, {self.high:{form}}]{assumption}"
 
 

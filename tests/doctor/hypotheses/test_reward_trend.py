@@ -46,7 +46,7 @@ def test_the_interval_of_a_gain_says_what_it_supposes():
     trend = reward_trend(RISE)
     assert trend.learns
     assert trend.summary().endswith(f"{trend.gain.signed}")
-    assert trend.gain.signed.endswith("(if normal)")
+    assert trend.gain.signed.endswith("(assumes normal rewards)")
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

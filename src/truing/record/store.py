@@ -18,6 +18,9 @@ from truing.record.segments import check_schema, current_columns, decode, rows_o
 from truing.utils.atomic_files import sha256
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
+ANSWERS = "answers.json"
+"""The right answers of tasks, by task, as text: people compare them with the policy's."""
+
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
 TOKENIZER = "tokenizer"
 """Folder with the tokenizer, so that tokens are readable on any machine."""

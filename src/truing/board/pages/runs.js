@@ -156,7 +156,12 @@ function runRow(run, query, overlaid) {
     h("td", {}, stateBadge(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
     h("td", {}, progress(run)),
     h("td", {}, findingBadges(run)),
-    h("td", { class: "number" }, interval(run.reward)),
+    h(
+      "td",
+      { class: "number" },
+      interval(run.reward && { ...run.reward, supposes: "" }),
+      run.reward?.supposes ? h("div", { class: "quiet" }, `assumes ${run.reward.supposes}`) : null,
+    ),
     h(
       "td",
       { class: "number" },

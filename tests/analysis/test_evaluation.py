@@ -116,7 +116,7 @@ def test_an_estimate_is_printed_with_its_interval_and_what_it_rests_on():
     assert str(evaluation("x", [0.5, 0.5]).estimate()) == "0.500 of 2 tasks"
     assert str(evaluation("x", [0.0] * 200, (0.0, 1.0)).estimate()) == "0.000 [0.000, 0.018] of 200 tasks"
     several = evaluation("x", [0.25, 0.5, 0.75], samples=4).estimate()
-    assert str(several) == "0.500 [-0.121, 1.121] (if normal) of 3 tasks × 4"
+    assert str(several) == "0.500 [-0.121, 1.121] (assumes normal rewards) of 3 tasks × 4"
 
 
 @pytest.mark.parametrize(

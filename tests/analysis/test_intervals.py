@@ -141,10 +141,10 @@ def test_of_normal_gains_students_interval_covers_as_often_as_it_says(tasks):
 def test_what_an_interval_supposes_is_said_with_it():
     values = [0.1, 0.4, 0.2]
     assert str(interval(values, None)) == f"{student_interval(values)}"
-    assert "(if normal) of 3 tasks" in str(interval(values, None))
+    assert "(assumes normal rewards) of 3 tasks" in str(interval(values, None))
     assert "(if" not in str(interval(values, (0.0, 1.0)))
-    assert "(if normal)" in interval(values, None).signed
-    assert str(Interval(0.5, math.nan, math.nan, supposes="normal")) == "0.500"
+    assert "(assumes normal rewards)" in interval(values, None).signed
+    assert str(Interval(0.5, math.nan, math.nan, supposes="normal rewards")) == "0.500"
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.5] * 7])

@@ -3,6 +3,9 @@
 import pytest
 from shop import PRICES, Quiz, exact
 
+from truing.checks.rewards import check_shaping
+from truing.errors import RecipeError
+
 TASKS = len(PRICES)
 CHECK = "the demonstration scores full"
 
@@ -78,3 +81,8 @@ def test_a_dead_part_is_found_beside_a_live_one_of_its_weight(report):
 def test_the_note_says_what_demonstrations_earn_of_each_part(report):
     (note,) = report(quiz(exact=(exact, 1.0), none=(dead, 0.1)), shaping=["none"])[CHECK].notes
     assert note == "demonstrations earn, on average: exact 1 (weight 1), none 0 (weight 0.1, shaping)"
+
+
+def test_a_part_that_the_reward_does_not_have_cannot_shape_it():
+    with pytest.raises(RecipeError, match=r"(?s)doctor.shaping names 'breif'.*exact, brief.*'brief'"):
+        check_shaping(["breif"], {"exact": (exact, 1.0), "brief": (brief, 0.1)})

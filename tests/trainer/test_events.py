@@ -5,8 +5,9 @@ from runs import Interrupt, crash_at
 
 import truing
 from truing.errors import RecordError
-from truing.record import RunReader
-from truing.trainer.events import BOUNDARY_EVERY, SHOWN_UPDATES, logs_boundary
+from truing.record import Event, RunReader
+from truing.trackers import EventDispatcher
+from truing.trainer.events import BOUNDARY_EVERY, SHOWN_UPDATES, EventLog, logs_boundary
 
 pytestmark = pytest.mark.integration
 
@@ -61,3 +62,26 @@ def test_an_unknown_metric_is_refused_before_anything_is_recorded(mini, tmp_path
     with pytest.raises(RecordError, match=r"reward/maen(?s:.*)reward/mean\?"):
         truing.train(mini(stages=["grpo"], grpo={"steps": 1}), out=tmp_path / "run")
     assert not list((tmp_path / "run/rollouts").iterdir())
+
+
+class Written:
+    """A writer that keeps what it is given."""
+
+    def __init__(self):
+        self.events = []
+
+    def write_event(self, kind, **payload):
+        self.events.append((kind, payload))
+
+
+def test_a_resumed_run_tells_what_was_found_at_its_start_and_records_it_once():
+    writer, told = Written(), []
+    log = EventLog(None, writer, lambda kind, facts: told.append((kind, facts)), EventDispatcher({}))
+    texts = [("finding", "a reward is 0"), ("note", "a reward is 0"), ("note", "1 CPU thread")]
+    recorded = [
+        Event(0.0, "finding", {"text": "a reward is 0"}),
+        Event(0.0, "note", {"text": "1 CPU thread"}),
+    ]
+    log.log_once(texts, recorded)
+    assert told == [(kind, {"text": text}) for kind, text in texts]
+    assert writer.events == [("note", {"text": "a reward is 0"})]

@@ -34,7 +34,7 @@ class Interval:
     def _bounds_text(self, form: str) -> str:
         if math.isnan(self.low):
             return ""
-        assumption = f" (if {self.supposes})" if self.supposes else ""
+        assumption = f" (assumes {self.supposes})" if self.supposes else ""
         return f" [{self.low:{form}}, {self.high:{form}}]{assumption}"
 
 

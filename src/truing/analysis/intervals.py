@@ -76,7 +76,7 @@ def student_interval(values: Sequence[float], samples: int | None = None) -> Est
     if count < 2 or max(values) - min(values) <= REWARD_TOLERANCE:
         return Estimate(mean, math.nan, math.nan, count, samples)
     half_width = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * float(scipy.stats.sem(values))
-    return Estimate(mean, mean - half_width, mean + half_width, count, samples, supposes="normal")
+    return Estimate(mean, mean - half_width, mean + half_width, count, samples, supposes="normal rewards")
 
 
 def is_significant(paired: Estimate, differences: Sequence[float]) -> bool:

@@ -80,6 +80,7 @@ def _update_of(query: Query) -> tuple[str, int]:
 RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {
     "run": lambda run, _: run_page.run_head(run),
     "chart": _chart,
+    "curves": lambda run, _: run_page.curves(run),
     "number": lambda run, q: run_page.number(run, required_text(q, "number")),
     "update": lambda run, q: update.update(run, *_update_of(q)),
     "numbers": lambda run, q: update.update(run, *_update_of(q), samples=False),

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from truing.record.fields import Bytes, Count, Digits, Integer, Number, Text, Time, check
 
-Assumption = Literal["", "normal", "many tasks"]
+Assumption = Literal["", "normal rewards", "many tasks"]
 """The assumption of an interval beyond reward bounds: normal values, or many tasks."""
 
 VerdictName = Literal["PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "FACT", "NOT CHECKED", "CLEAN"]

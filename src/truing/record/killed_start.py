@@ -5,10 +5,16 @@ from pathlib import Path
 
 from truing.errors import RecordError
 from truing.record.reader import has_writer
-from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS, TOKENIZER
+from truing.record.store import ANSWERS, EVENTS, RECIPE, ROLLOUTS, RUN, STEPS, TOKENIZER
 from truing.utils.atomic_files import disk_errors
 
-WRITTEN_FIRST = {STEPS, EVENTS, ROLLOUTS, TOKENIZER, RECIPE, f"{RECIPE}.tmp", f"{RUN}.tmp"}
+WRITTEN_FIRST = {
+    STEPS,
+    EVENTS,
+    ROLLOUTS,
+    TOKENIZER,
+    *(f"{name}{end}" for name in (RECIPE, ANSWERS, RUN) for end in ("", ".tmp")),
+} - {RUN}
 """What a run directory may hold before ``run.json``, which begins the record."""
 
 

@@ -12,7 +12,7 @@ from truing.record.malformed import damaged_line
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.run_json import RUN_JSON
-from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
+from truing.record.store import ANSWERS, EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.record.update_columns import columns_of
 from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
@@ -58,6 +58,19 @@ class RunReader:
                 f"{path} is damaged", got=shorten(str(error)), expected="a JSON object", remedy=remedy
             ) from error
         return facts
+
+    def answers(self) -> dict[str, Any]:
+        """Return the right answers of tasks by task id; none if the run did not record them."""
+        path = self.run_dir / ANSWERS
+        if not path.is_file():
+            return {}
+        try:
+            answers = parse_json(read_regular_text(path))
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{path} is damaged", got=error, expected="a JSON object") from error
+        if not isinstance(answers, dict):
+            raise RecordError(f"{path} is damaged", got=answers, expected="a JSON object")
+        return answers
 
     def run_fact(self, *path: str) -> Any:
         """Return the value at a path of keys in run.json, which must be there."""

@@ -19,6 +19,9 @@ from truing.utils.atomic_files import sha256
 from truing.utils.regular_files import read_regular
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
+ANSWERS = "answers.json"
+"""The right answers of tasks, by task, as text: people compare them with the policy's."""
+
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
 TOKENIZER = "tokenizer"
 """Folder with the tokenizer, so that tokens are readable on any machine."""

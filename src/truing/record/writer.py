@@ -18,7 +18,7 @@ from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
 from truing.record.steps_reader import NUMBERS_EVENT, declared_numbers, number_names
-from truing.record.store import EVENTS, RECIPE, RUN, STEPS, rollouts_dir
+from truing.record.store import ANSWERS, EVENTS, RECIPE, RUN, STEPS, rollouts_dir
 from truing.types.batch import StepRecord
 from truing.utils.atomic_files import disk_errors, sha256, write_atomically
 from truing.utils.jsonl import JsonlWriter, dump_json
@@ -50,6 +50,10 @@ class RunWriter:
     def write_recipe(self, text: str) -> None:
         """Write the recipe's text, once."""
         self._write_once(RECIPE, text.encode())
+
+    def write_answers(self, answers: Mapping[str, str]) -> None:
+        """Write the right answers of tasks, by task id, once."""
+        self._write_once(ANSWERS, dump_json(answers))
 
     def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
         """Record an update; ``rows`` are its samples in order, with the trainer's values."""

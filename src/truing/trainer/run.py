@@ -46,7 +46,7 @@ from truing.trainer.startup_checks import (
     task_findings,
 )
 from truing.trainer.startup_notes import startup_notes
-from truing.trainer.step_record import run_facts
+from truing.trainer.step_record import right_answers, run_facts
 from truing.utils.memory import GB, bytes_free, named_memory_errors
 
 REPORTED_BYTES = GB
@@ -120,6 +120,7 @@ def _train(
         if not resume:
             ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER))
             writer.write_recipe(to_toml(recipe))
+            writer.write_answers(right_answers([*session.train_tasks, *session.eval_tasks]))
             writer.write_run(facts)
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)

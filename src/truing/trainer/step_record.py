@@ -34,6 +34,7 @@ from truing.record import SampleRow
 from truing.rollouts.flatten import turns_by_sample
 from truing.trainer.reward_definition import reward_definition
 from truing.types.batch import StepRecord
+from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.status import FinishReason
 from truing.types.token import Origin
@@ -44,6 +45,15 @@ OPENING_TOKENS = 4
 """Recorded template tokens before a demonstration: most templates open a turn with three."""
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
+
+
+def right_answers(tasks: Sequence[Task]) -> dict[str, str]:
+    """Return the answer that a task has for its graders, by task id; without tasks that have none."""
+    return {
+        task.task_id: task.answer if isinstance(task.answer, str) else repr(task.answer)
+        for task in tasks
+        if task.answer is not None
+    }
 
 
 def run_facts(session: Session) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_where_they_part_is_what_the_command_finds(two):
     assert (at["first"], at["second"]) == (result.first, result.second) == (7, 8)
     beside = {each["name"]: (each["first"], each["second"]) for each in answer["beside"]}
     assert beside["grpo reward/mean"] == pytest.approx((0.0015, 0.003))
-    shown = "0.200 [0.100, 0.300] (if many tasks) of 8 tasks"
+    shown = "0.200 [0.100, 0.300] (assumes many tasks) of 8 tasks"
     assert beside["eval grpo@2"] == (None, shown)  # the first was undone
 
 

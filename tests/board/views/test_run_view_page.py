@@ -69,13 +69,13 @@ def test_what_happened_is_reported_newest_first_and_counts_from_one(run_board):
         ("memory", "need 3"),
         ("incident", "grpo 4: an attempt failed"),
         ("resumed", "grpo: resumed after 4 updates"),
-        ("eval", "elsewhere@x: 0.500 [0.400, 0.600] (if many tasks) of 8 tasks"),
-        ("eval", "grpo@2: 0.400 [0.300, 0.500] (if many tasks) of 8 tasks"),
+        ("eval", "elsewhere@x: 0.500 [0.400, 0.600] (assumes many tasks) of 8 tasks"),
+        ("eval", "grpo@2: 0.400 [0.300, 0.500] (assumes many tasks) of 8 tasks"),
         ("stage", "grpo: 4 updates, from 1"),
-        ("eval", "after_sft: 0.300 [0.200, 0.400] (if many tasks) of 8 tasks"),
-        ("eval", "sft@2: 0.200 [0.100, 0.300] (if many tasks) of 8 tasks"),
-        ("eval", "sft@1: 0.200 [0.100, 0.300] (if many tasks) of 8 tasks"),
-        ("eval", "base: 0.100 [0.000, 0.200] (if many tasks) of 8 tasks"),
+        ("eval", "after_sft: 0.300 [0.200, 0.400] (assumes many tasks) of 8 tasks"),
+        ("eval", "sft@2: 0.200 [0.100, 0.300] (assumes many tasks) of 8 tasks"),
+        ("eval", "sft@1: 0.200 [0.100, 0.300] (assumes many tasks) of 8 tasks"),
+        ("eval", "base: 0.100 [0.000, 0.200] (assumes many tasks) of 8 tasks"),
     ]
     assert [each["update"] for each in run_board["words"]] == [1, 2, 3, 4]
 

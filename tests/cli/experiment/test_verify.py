@@ -6,15 +6,19 @@ import tomllib
 
 import pytest
 from command import truing
+from folders import ROOT
 
 from truing import api
 from truing.analysis.train_result import TrainResult
+from truing.checks import CheckReport, CheckResult, Finding
 from truing.config import resolve
 from truing.lab import acceptance as verify_module
 from truing.probes.run_probes import probes_by_name
 from truing.record import RunReader
 
 pytestmark = pytest.mark.integration
+
+TINY = (ROOT / "recipes/tiny.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +124,13 @@ def test_a_passing_run_is_exit_0_and_a_failing_criterion_1(mini, tmp_path):
     path = run / "steps.jsonl"
     path.write_text(path.read_text().replace('"alignment": 1.0', '"alignment": 0.5'))
     assert truing("scorecard", run).code == 1
+
+
+def test_findings_of_the_checks_are_sentences(monkeypatch):
+    finding = Finding("task-1", "the demonstration earns nothing", "0", "1 of exact", "fix the reward")
+    report = CheckReport({"the demonstration scores full": CheckResult(8, (finding,) * 8)})
+    monkeypatch.setattr(verify_module, "check", lambda recipe: report)
+    lines = verify_module._checks(resolve(tomllib.loads(TINY)), "grpo").lines
+    assert "✗ the demonstration scores full: task-1" in lines
+    assert "  and 5 more: --json lists all" in lines
+    assert "Finding(" not in "\n".join(lines)

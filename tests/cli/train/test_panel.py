@@ -42,7 +42,7 @@ def test_on_a_terminal_the_panel_stands_below_the_lines_and_stays(toml, tmp_path
     assert "mini · running" in shown
     assert shown.index("after_grpo: reward") < shown.rindex("╭─ ")
     last = shown[shown.rindex("╭─ mini · finished ─") :]
-    assert re.search(r"reward +\d\.\d{3} \[-?\d\.\d{3}, \d\.\d{3}\] \(if normal\) last 3 ", last)
+    assert re.search(r"reward +\d\.\d{3} \[-?\d\.\d{3}, \d\.\d{3}\] \(assumes normal rewards\) last 3 ", last)
     assert "grpo 3/3" in last
     assert max(map(len, last.splitlines())) <= 80
     assert last.endswith("╯\r\n\x1b[?25h")

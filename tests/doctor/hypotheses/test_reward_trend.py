@@ -1,6 +1,7 @@
 """The course of a reward: a rise is told of noise as seldom as promised, and what an interval supposes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_the_interval_of_a_gain_says_what_it_supposes():
     trend = reward_trend(RISE)
     assert trend.learns
     assert trend.summary().endswith(f"{trend.gain.signed}")
-    assert trend.gain.signed.endswith("(if normal)")
+    assert trend.gain.signed.endswith("(assumes normal rewards)")
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -63,3 +64,13 @@ def test_a_constant_end_beside_one_that_varies_is_no_matter_for_a_warning():
     with np.errstate(all="raise"):
         trend = reward_trend([0.0] * 5 + [0.2, 0.4, 0.6, 0.5, 0.7, 0.6, 0.8])
     assert trend.low < trend.gain.mean < trend.high
+
+
+def test_a_rise_without_the_main_part_of_the_reward_is_not_called_learning():
+    rising = reward_trend(RISE)
+    assert rising.learns
+    alone = replace(rising, unearned=("exact",))
+    assert (alone.rises, alone.learns) == (True, False)
+    assert alone.summary().startswith("the reward goes up, but no attempt earns anything of exact: 0.1")
+    flat = replace(reward_trend([0.1] * 10), unearned=("exact",))
+    assert flat.summary().startswith("the reward does not clearly go up")

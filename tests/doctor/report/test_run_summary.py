@@ -208,7 +208,7 @@ def test_evaluations_are_those_that_still_hold(tmp_path):
 def test_an_evaluation_of_an_earlier_version_is_shown_and_what_it_rests_on_is_not_said(tmp_path):
     facts = {"name": "base", "estimate": {"mean": 0.5, "low": 0.25, "high": 0.75}}
     now = ended(tmp_path / "run", ("eval", facts)).evaluations["base"]
-    assert (str(now), now.tasks, now.samples) == ("0.500 [0.250, 0.750] (if many tasks)", None, None)
+    assert (str(now), now.tasks, now.samples) == ("0.500 [0.250, 0.750] (assumes many tasks)", None, None)
 
 
 def test_an_interval_of_no_width_is_none(tmp_path):
@@ -233,6 +233,7 @@ def test_findings_are_folded_the_strongest_of_each_rule_first(tmp_path):
         ("KLD001", "PROVEN", 6),
         ("SMP007", "EVIDENCE", 2),
         ("LEN001", "SUSPECT", 1),
+        ("RWD006", "CANNOT TELL", 1),
     ]
     assert (now.findings[1].log10_odds, now.incidents) == (7.5, 1)
     assert all(

@@ -15,7 +15,7 @@ from typing import Literal
 from truing.doctor.saved_updates import FILE_NAME
 from truing.errors import RecordError
 from truing.lab.store.lab import CONFIG
-from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
+from truing.record.store import ANSWERS, EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 
 Kind = Literal["run", "lab", "audit"]
 
@@ -29,7 +29,7 @@ MAX_FOLDERS = 20_000
 """Maximum folders that are searched; with more, open the board in a subfolder."""
 
 OPENED_FILES: Mapping[Kind, tuple[str, ...]] = {
-    "run": (RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
+    "run": (ANSWERS, RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
     "lab": ("*", "hypotheses/*", "experimental-results/ledger", "experimental-results/ledger/*"),
     "audit": ("*.step.safetensors",),
 }

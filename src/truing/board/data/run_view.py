@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ class RunView:
         if changed := self.run.refresh():
             self.all_findings = recorded_findings(self.run.events)
         return changed
+
+    @cached_property
+    def answers(self) -> Mapping[str, Any]:
+        """The right answers of tasks, by task id."""
+        return self.run.reader.answers()
 
     @cached_property
     def recipe(self) -> Recipe | str:

@@ -49,6 +49,7 @@ function layout(more) {
     zerolinecolor: cssColor("line"),
     linecolor: cssColor("line"),
     automargin: true,
+    exponentformat: "e", // 3e-4, as all numbers of the board, and not 300µ
   };
   const { xaxis, yaxis, ...rest } = more;
   return {

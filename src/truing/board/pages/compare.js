@@ -1,11 +1,11 @@
 // Compares two runs: which is better, differences of configuration, the first difference, and curves.
-import { h, interval, intervalBounds, link, number } from "./dom.js";
+import { byName, h, interval, intervalBounds, link, number } from "./dom.js";
 import { plural, setChildren, stateBadge, table, tile } from "./dom.js";
 import { address, get, navigate } from "./api.js";
 import { compareCurves, swatch } from "./compare_curves.js";
 
 export async function compare(page, query, context) {
-  const runs = (await get("runs")).runs.map((each) => each.run);
+  const runs = (await get("runs")).runs.map((each) => each.run).sort(byName);
   const choose = (name) =>
     h(
       "label",

@@ -1,4 +1,4 @@
-// Charts of two runs: over whole runs, or over one stage with updates counted from its first.
+// Charts of several runs: over whole runs, or over one stage with updates counted from its first.
 import { h, number, setChildren } from "./dom.js";
 import { get } from "./api.js";
 import { updateLabel } from "./axes.js";
@@ -16,13 +16,13 @@ const FIRST_METRICS = [
   "ratio/std",
 ];
 
-// Adds the charts of two runs and a menu for more metrics; returns them so that they can be drawn again.
+// Adds the charts of runs and a menu for more metrics; returns them so that they can be drawn again.
 export function compareCurves(element, data) {
   const grid = h("div", { class: "charts" });
   const boxes = [];
   const shared = data.runs[0].spans
     .map((each) => each.stage)
-    .filter((stage) => spanOf(data.runs[1], stage) !== undefined);
+    .filter((stage) => data.runs.every((run) => spanOf(run, stage) !== undefined));
   const shown = { stage: shared[shared.length - 1] };
   const add = (name) => {
     const box = chart(data, name, shown);
@@ -57,6 +57,8 @@ export function compareCurves(element, data) {
   return boxes;
 }
 
+const UNRECORDED = { series: [{ name: "", label: "", x: [], y: [] }], units: [] };
+
 function picker(data, add) {
   const choose = (event) => {
     add(event.target.value);
@@ -74,12 +76,17 @@ function chart(data, name, seen) {
   const area = h("div", { class: "plot" });
   const below = h("div", {});
   const element = h("figure", { class: "chart", "aria-label": name }, h("h3", {}, name), area, below);
-  const answers = Promise.all(data.runs.map((run) => get("number", { run: run.run, number: name })));
+  const answers = Promise.all(
+    data.runs.map((run) =>
+      run.numbers.includes(name) ? get("number", { run: run.run, number: name }) : UNRECORDED,
+    ),
+  );
   const show = async () => {
     const both = await answers;
     const series = both.map((each, i) => cutToStage(each.series[0], data.runs[i], seen.stage));
     area.hidden = !series.some((each) => each.x.length);
-    if (!area.hidden) await draw(area, data, name, series, both[0].units, seen.stage);
+    if (!area.hidden)
+      await draw(area, data, name, series, [...new Set(both.flatMap((each) => each.units))], seen.stage);
     setChildren(
       below,
       area.hidden ? h("p", { class: "quiet" }, `Not recorded in ${seen.stage}.`) : legend(data, series),
@@ -152,10 +159,10 @@ function evaluations(run, index, stage) {
 function stageMarks(runs) {
   const begins = runs.map((run) => (run.spans.length > 1 ? run.spans : []));
   const keys = begins.map((spans) => JSON.stringify(spans.map((span) => [span.stage, span.start])));
-  const same = keys[0] === keys[1];
+  const same = new Set(keys).size === 1;
   const shapes = [],
     annotations = [];
-  begins.slice(0, same ? 1 : 2).forEach((spans, i) => {
+  begins.slice(0, same ? 1 : undefined).forEach((spans, i) => {
     const paint = same ? cssColor("quiet") : seriesColor(i);
     for (const span of spans) {
       const x = span.start + 0.5;

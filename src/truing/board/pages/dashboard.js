@@ -67,7 +67,18 @@ export function chartGroups(element, currentData, seen) {
       grid.append(box.element);
     }
   }
+  setTimeout(drawOutOfView, 200, drawn);
   return drawn;
+}
+
+// Draws the charts that are not in view, one by one, so that a print or a saved page has them all.
+async function drawOutOfView(boxes) {
+  const idle = () => new Promise((resolve) => (window.requestIdleCallback || setTimeout)(resolve));
+  for (const box of boxes) {
+    await idle();
+    if (!box.element.isConnected) return; // another page is shown
+    await box.draw();
+  }
 }
 
 function chart(currentData, name, title, on, seen) {
@@ -101,13 +112,21 @@ function chart(currentData, name, title, on, seen) {
     element.dataset.drawn = "yes";
   };
   const showError = (error) => setChildren(below, h("div", { class: "error" }, error.message));
-  const box = { element, name, show: () => show().catch(showError) };
+  const box = {
+    element,
+    name,
+    show: () => show().catch(showError),
+    draw: () => {
+      if (requested) return;
+      requested = true;
+      return box.show();
+    },
+  };
   new IntersectionObserver(
     (found, observer) => {
       if (!found.some((each) => each.isIntersecting)) return;
       observer.disconnect();
-      requested = true;
-      box.show();
+      box.draw();
     },
     { rootMargin: "300px" },
   ).observe(element);

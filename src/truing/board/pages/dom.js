@@ -62,7 +62,7 @@ export function interval(each) {
 
 // The bounds of an interval, and the assumption that it needs, if any.
 export function intervalBounds(each, form = fixed) {
-  return `[${form(each.low)}, ${form(each.high)}]${each.supposes ? ` (if ${each.supposes})` : ""}`;
+  return `[${form(each.low)}, ${form(each.high)}]${each.supposes ? ` (assumes ${each.supposes})` : ""}`;
 }
 
 // Tasks and samples of an evaluation; "" where an earlier version did not record them.
@@ -138,6 +138,11 @@ export function table(columns, rows) {
     columns.map(([name, kind]) => h("th", { class: kind || "", scope: "col" }, name)),
   );
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows)));
+}
+
+// Names in the order of their numbers: run-2 before run-10.
+export function byName(one, other) {
+  return one.localeCompare(other, "en", { numeric: true });
 }
 
 export function plural(many, one, more) {

@@ -26,13 +26,10 @@ function startupFindings(texts) {
 }
 
 function findingCards(data) {
-  if (!data.findings.length) {
-    const judged = data.updates
-      ? `${plural(data.updates, "update")} checked, no findings.`
-      : "No update yet.";
-    return [h("div", { class: "finding clean" }, judged)];
-  }
-  return data.findings.map((each) => finding(each, data.run));
+  if (data.findings.length) return data.findings.map((each) => finding(each, data.run));
+  if (!data.updates) return [h("div", { class: "finding" }, "No update yet.")];
+  const judged = `${plural(data.updates, "update")} checked, no findings.`;
+  return [h("div", { class: data.noticed.length ? "finding" : "finding clean" }, judged)];
 }
 
 // A finding as a card. name: of its run; null if its updates have no pages.

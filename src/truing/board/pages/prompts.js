@@ -25,7 +25,8 @@ export async function tasks(page, query, context) {
     sortHeader(sorted, "last", "last sampled"),
   ];
   const area = h("div", { class: "plot" });
-  const about = "An attempt passes with a reward of 1 or more. std: standard deviation of the reward over attempts.";
+  const about =
+    "An attempt passes with a reward of 1 or more. std: standard deviation of the reward over attempts.";
   setChildren(
     page,
     crumbs(query),

@@ -119,12 +119,12 @@ function links(data) {
   ].filter(Boolean);
 }
 
-// Evaluations with a tile; the reward chart shows all.
-const TILES = 3;
+// Evaluations with a tile: the first, and the last ones. The reward chart shows all.
+const LAST_TILES = 2;
 
 function tiles(data) {
   const evaluations = Object.entries(data.evaluations)
-    .slice(-TILES)
+    .filter((_, i, all) => i === 0 || i >= all.length - LAST_TILES)
     .map(([name, each]) =>
       tile(`evaluation ${name.replaceAll("_", " ")}`, fixed(each.mean), [
         each.low === null ? null : h("div", {}, `95 % ${intervalBounds(each)}`),
@@ -152,7 +152,11 @@ function tiles(data) {
       data.left ? h("div", { class: "more" }, `${duration(data.left)} left`) : null,
     ),
     tile("update time", duration(data.seconds), `${count(data.tokens)} tokens sampled`),
-    tile("loss state", data.loss.replaceAll("_", " ") || "–", `${number(data.tokens_per_s)} tokens/s`),
+    tile(
+      "loss of the last update",
+      data.loss.replaceAll("_", " ") || "–",
+      `${number(data.tokens_per_s)} tokens/s`,
+    ),
   );
 }
 
@@ -179,7 +183,7 @@ function scorecard(data) {
     "details",
     { open: failed, "data-jump": CRITERIA, tabindex: -1 },
     h("summary", {}, h("b", {}, CRITERIA), ` ${text}`),
-    table([[""], ["criterion"], ["measured"], ["expected"], ["as published"]], rows),
+    table([[""], ["criterion"], ["measured"], ["expected"], ["in published reports"]], rows),
   );
 }
 

@@ -1,11 +1,47 @@
-// The overview: one row per run.
-import { ago, count, duration, h, interval, sampleSize, setChildren } from "./dom.js";
+// The overview: a row per run, sorted and filtered, and the curves of chosen runs in one chart each.
+import { ago, byName, count, duration, h, interval, sampleSize, setChildren } from "./dom.js";
 import { link, plural, stateBadge, table, verdictBadge } from "./dom.js";
-import { address, get } from "./api.js";
+import { address, get, navigate } from "./api.js";
+import { compareCurves } from "./compare_curves.js";
+import { filterInput, sortHeader } from "./list_view.js";
 
-export async function runs(page, _query, { reload }) {
+// The columns by which the list is sorted: the value of a run, and whether the largest is first.
+const ORDERS = {
+  run: [(run) => run.run, false],
+  state: [(run) => run.state, false],
+  progress: [(run) => run.updates ?? 0, true],
+  findings: [(run) => (run.findings || []).length, true],
+  reward: [(run) => run.reward?.mean ?? -Infinity, true],
+  evaluation: [(run) => lastEvaluation(run)?.[1].mean ?? -Infinity, true],
+  time: [(run) => run.seconds ?? 0, true],
+  activity: [(run) => run.last, true],
+};
+
+function lastEvaluation(run) {
+  return Object.entries(run.evaluations || {}).at(-1);
+}
+
+function sorted(all, query) {
+  const [value, largestFirst] = ORDERS[query.order] || ORDERS.activity;
+  const direction = largestFirst === Boolean(query.backwards) ? 1 : -1;
+  const compareValues = (a, b) => (typeof a === "string" ? byName(a, b) : a - b);
+  return [...all].sort((a, b) => direction * compareValues(value(a), value(b)) || byName(a.run, b.run));
+}
+
+function matches(run, words) {
+  const text = [run.run, run.name, run.state, run.model, ...(run.findings || []).map((each) => each.code)];
+  return words.every((word) => text.some((each) => each && each.toLowerCase().includes(word)));
+}
+
+export async function runs(page, query, { reload, charts }) {
   const data = await get("runs");
-  const shown = data.runs.map(runRow);
+  const words = (query.filter || "").toLowerCase().split(/\s+/).filter(Boolean);
+  const listed = sorted(data.runs, { order: "activity", ...query }).filter((each) => matches(each, words));
+  const overlaid = JSON.parse(query.overlay || "[]").filter((name) =>
+    data.runs.some((each) => each.run === name),
+  );
+  const header = (order, text, kind) => sortHeader({ order: "activity", ...query }, order, text, kind);
+  const curves = h("div", {});
   setChildren(
     page,
     h("h1", {}, "Runs"),
@@ -17,19 +53,34 @@ export async function runs(page, _query, { reload }) {
     ),
     data.notes.map((each) => h("p", { class: "quiet" }, each)),
     data.runs.length
-      ? table(
-          [
-            ["run"],
-            ["state"],
-            ["progress"],
-            ["findings"],
-            ["reward, last 10 updates", "number"],
-            ["last evaluation", "number"],
-            ["criteria"],
-            ["time", "number"],
-            ["last activity", "number"],
-          ],
-          shown,
+      ? h(
+          "section",
+          { "data-list": true },
+          h(
+            "div",
+            { class: "row" },
+            filterInput(query, "filter", "filter", {
+              type: "search",
+              placeholder: "name, state, model, finding",
+            }),
+            h("span", { class: "quiet" }, words.length ? `${plural(listed.length, "run")} shown` : ""),
+            h("span", { class: "quiet" }, "tick runs to overlay their curves"),
+          ),
+          table(
+            [
+              [""],
+              header("run", "run"),
+              header("state", "state"),
+              header("progress", "progress"),
+              header("findings", "findings"),
+              header("reward", "reward, last 10 updates", "number"),
+              header("evaluation", "last evaluation", "number"),
+              ["criteria"],
+              header("time", "time", "number"),
+              header("activity", "last activity", "number"),
+            ],
+            listed.map((each) => runRow(each, query, overlaid)),
+          ),
         )
       : h(
           "div",
@@ -38,6 +89,7 @@ export async function runs(page, _query, { reload }) {
           h("code", {}, "truing train tiny"),
           " makes one in under a minute; it appears here when it starts.",
         ),
+    overlaid.length ? [h("h2", {}, "Overlay"), curves] : null,
     data.labs.length
       ? [
           h("h2", {}, "Labs"),
@@ -60,28 +112,56 @@ export async function runs(page, _query, { reload }) {
       : null,
   );
   if (data.waiting) reload(300);
+  if (!overlaid.length) return;
+  const of = await Promise.all(overlaid.map((name) => get("curves", { run: name })));
+  const boxes = compareCurves(curves, {
+    runs: of,
+    numbers: [...new Set(of.flatMap((each) => each.numbers))].sort(byName),
+  });
+  charts(() => boxes);
 }
 
-function runRow(run) {
+function overlayBox(run, query, overlaid) {
+  const change = (event) => {
+    const others = overlaid.filter((each) => each !== run.run);
+    const names = event.target.checked ? [...others, run.run] : others;
+    navigate("runs", { ...query, overlay: names.length ? JSON.stringify(names) : "" });
+  };
+  return h("input", {
+    type: "checkbox",
+    checked: overlaid.includes(run.run),
+    "aria-label": `overlay ${run.run}`,
+    "data-hold": `overlay ${run.run}`,
+    onchange: change,
+  });
+}
+
+function runRow(run, query, overlaid) {
   const to = link(address("run", { run: run.run }), run.run);
   if (run.state === "cannot be read")
     return h(
       "tr",
       {},
+      h("td", {}),
       h("td", { class: "wrap" }, run.run),
       h("td", {}, stateBadge(run.state)),
       h("td", { colspan: 7, class: "wrap quiet" }, run.why),
     );
-  const evaluations = Object.entries(run.evaluations);
-  const last = evaluations[evaluations.length - 1];
+  const last = lastEvaluation(run);
   return h(
     "tr",
     { class: "to" },
+    h("td", {}, overlayBox(run, query, overlaid)),
     h("td", { class: "wrap run" }, h("b", {}, to), h("div", { class: "quiet" }, run.model)),
     h("td", {}, stateBadge(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
     h("td", {}, progress(run)),
     h("td", {}, findingBadges(run)),
-    h("td", { class: "number" }, interval(run.reward)),
+    h(
+      "td",
+      { class: "number" },
+      interval(run.reward && { ...run.reward, supposes: "" }),
+      run.reward?.supposes ? h("div", { class: "quiet" }, `assumes ${run.reward.supposes}`) : null,
+    ),
     h(
       "td",
       { class: "number" },

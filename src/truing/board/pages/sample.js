@@ -42,6 +42,7 @@ export async function sample(page, query, context) {
       tile("finish reason", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
       tile("task", about.task, about.family),
     ),
+    rightAnswer(about),
     about.error ? h("pre", { class: "error" }, about.error) : null,
     view.element,
     h(
@@ -65,6 +66,12 @@ export async function sample(page, query, context) {
   );
   context.keys(view.keys());
   requestAnimationFrame(() => view.focus());
+}
+
+// The answer that the task has for its graders, if it has one.
+function rightAnswer(about) {
+  if (about.right === null) return null;
+  return h("p", { class: "wrap" }, h("b", {}, "right answer "), h("code", {}, about.right));
 }
 
 function previousNext(query, data) {
@@ -123,6 +130,7 @@ export async function group(page, query, context) {
         .filter(Boolean)
         .join("; "),
     ),
+    rightAnswer(data.samples[0].about),
     tintSelect(query, (tint) => {
       for (const view of views) view.setTint(tint);
     }),

@@ -12,10 +12,9 @@ from truing.analysis.compare import (
 )
 from truing.analysis.paired_difference import paired_gains, seed_note
 from truing.analysis.side_by_side import side_by_side
-from truing.board.data.events import evaluations_at
 from truing.board.data.run_view import RunView
 from truing.board.views.overview import run_line
-from truing.board.views.run import stage_spans
+from truing.board.views.run import curves
 from truing.board.views.tokens import shorten_and_count
 from truing.record import SampleRow
 
@@ -33,10 +32,7 @@ def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
     """Return the fast part of a comparison."""
     recipe, facts = config_differences(first.run, second.run)
     return {
-        "runs": [
-            run_line(each) | {"spans": stage_spans(each), "evaluations_at": evaluations_at(each.run)}
-            for each in (first, second)
-        ],
+        "runs": [run_line(each) | curves(each) for each in (first, second)],
         "gains": [asdict(each) for each in paired_gains(first.run, second.run)],
         "seeds": seed_note(first.run, second.run),
         "recipe": [_delta(each) for each in recipe],

@@ -71,6 +71,16 @@ def number(run_view: RunView, name: str) -> dict[str, Any]:
     return chart_data(Chart(name, name, (name,)), run_view.run.columns, 0, None)
 
 
+def curves(run_view: RunView) -> dict[str, Any]:
+    """Return what charts of several runs need of each: its stages, evaluations and metrics."""
+    return {
+        "run": run_view.name,
+        "spans": stage_spans(run_view),
+        "evaluations_at": evaluations_at(run_view.run),
+        "numbers": sorted(run_view.run.columns.numbers),
+    }
+
+
 def stage_spans(run_view: RunView) -> list[dict[str, Any]]:
     """Return each stage with its rows and the number of its first update."""
     columns = run_view.run.columns

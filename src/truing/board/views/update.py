@@ -104,8 +104,11 @@ def _update_json(run_view: RunView, row: int) -> dict[str, Any] | None:
 
 
 def _sample_json(run_view: RunView, step: StepRow, row: SampleRow, index: int) -> dict[str, Any]:
-    """Return the facts of a sample, with the codes of its findings."""
-    return sample_json(row, index, verdicts_of(run_view, step, row))
+    """Return the facts of a sample, with the right answer of its task and the codes of its findings."""
+    right = run_view.answers.get(row.sample.task_id)
+    return sample_json(row, index, verdicts_of(run_view, step, row)) | {
+        "right": None if right is None else shorten_and_count(str(right))
+    }
 
 
 def _dense(pairs: Sequence[Sequence[int]], bins: int) -> list[int]:

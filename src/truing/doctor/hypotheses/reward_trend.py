@@ -53,7 +53,7 @@ class RewardTrend:
     @property
     def gain(self) -> Interval:
         """Return last − first."""
-        return Interval(self.last - self.first, self.low, self.high, supposes="normal")
+        return Interval(self.last - self.first, self.low, self.high, supposes="normal rewards")
 
     def summary(self) -> str:
         """Return the trend as one sentence."""

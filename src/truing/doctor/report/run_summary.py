@@ -168,4 +168,4 @@ def _mean(values_N: NDArray[np.float64]) -> Interval:
     if count < 2 or values_N.min() == values_N.max():
         return Interval(mean, math.nan, math.nan)
     half = float(scipy.stats.t.ppf(0.975, count - 1) * values_N.std(ddof=1) / math.sqrt(count))
-    return Interval(mean, mean - half, mean + half, supposes="normal")
+    return Interval(mean, mean - half, mean + half, supposes="normal rewards")

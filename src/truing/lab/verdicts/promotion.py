@@ -75,7 +75,7 @@ def full_scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
         return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
     last = reproductions[-1]
     result = "unknown" if math.isnan(last.low) else "reproduced" if last.low > 0 else "not reproduced"
-    condition = f" (if {last.supposes})" if last.supposes else ""
+    condition = f" (assumes {last.supposes})" if last.supposes else ""
     gain = effect_text(last.gain, last.low, last.high) + condition
     return f"Full scale: {result}, {gain} over {last.tasks} tasks ({last.run})."
 

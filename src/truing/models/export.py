@@ -18,6 +18,7 @@ from truing.models.resolve import HUB_ID
 from truing.models.save import save_model
 from truing.models.saved_adapter import write_base
 from truing.types.sampling_params import SamplingParams
+from truing.utils.file_mode import share_weights
 
 Kind = Literal["merged", "adapter"]
 
@@ -115,4 +116,5 @@ def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None
     policy.peft_config[POLICY].base_model_name_or_path = loaded.name if on_hub else str(loaded.path)
     # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.
     policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    share_weights(*folder.glob("*.safetensors"))
     write_base(policy, folder)

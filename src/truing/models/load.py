@@ -195,7 +195,7 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
             "this model folder cannot be read",
             got=f"{folder}: {type(error).__name__}: {first_line(error)}",
             expected="config.json and *.safetensors of a decoder-only model, not quantized and without code",
-            remedy="name another folder; docs/models.md lists the types",
+            remedy="name another folder; `truing explain models` lists the types",
         ) from error
     # transformers silently fills missing weights with random numbers.
     absent, mismatched = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)

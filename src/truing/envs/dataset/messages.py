@@ -53,7 +53,7 @@ def read_completion(value: Any) -> str | tuple[AssistantMessage, ...]:
     if len(messages) != 1 or messages[0]["role"] != "assistant":
         raise ValueError(
             "text, or one message of the assistant; for several turns with tools, write an environment"
-            " (docs/tasks.md)"
+            " (`truing explain tasks`)"
         )
     return _demonstration(messages[0])
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ from rich.console import Console
 
 import truing
 from truing.config import resolve, to_toml
+from truing.envs import checked_tasks, make_env
 from truing.envs.wrappers import with_tools
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.record import RunReader
 from truing.terminal.run_result import command_name, print_result
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 
 
@@ -160,8 +163,35 @@ def test_tools_turn_an_answer_into_an_episode(mini, tmp_path):
         prompt = row.sample.token_ids[: row.sample.prompt_length]
         assert b"spell" in bytes(prompt[prompt < 256].tolist())
         assert row.ended_by in ("environment", "length")
-    with pytest.raises(RecipeError, match="opens its own episodes"):
-        with_tools(with_tools(Echo(), [spell]), [spell])
+
+
+def test_tools_are_added_beside_those_of_the_environment():
+    env = with_tools(make_env("workspace", {"kinds": ["note"], "train": 2, "eval": 2}), [truing.tool(shout)])
+    task = checked_tasks(env)["train"][0]
+    assert [spec.name for spec in task.tools][-1] == "shout"
+    episode = env.open(task)
+    calls = (ToolCall("shout", {"text": "a"}), ToolCall(task.tools[0].name, {}))
+    answers = [message["content"] for message in episode.reply(AssistantMessage(calls=calls))]
+    assert answers[0] == "A"
+    assert "no tool" not in answers[1]
+    assert episode.outcome()  # the environment's own
+    named = with_tools(Echo(), [truing.tool(shout)])
+    with pytest.raises(RecipeError, match=r"two tools have one name\n  got: shout"):
+        with_tools(named, [truing.tool(shout)])
+
+
+def shout(text: str) -> str:
+    """A text in capitals."""
+    return text.upper()
+
+
+def test_an_environment_that_answers_calls_itself_takes_no_tools():
+    class OwnEpisodes(Echo):
+        def open(self, task):
+            return SimpleNamespace(reply=lambda message: (), outcome=dict)
+
+    with pytest.raises(RecipeError, match=r"answers calls itself[\s\S]*the tools shout[\s\S]*ToolEpisode"):
+        with_tools(OwnEpisodes(), [truing.tool(shout)])
 
 
 def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):

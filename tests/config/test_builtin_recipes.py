@@ -44,19 +44,20 @@ def test_a_folder_of_that_name_may_be_a_run_and_is_no_recipe(tmp_path, monkeypat
     assert load_recipe("tiny").name == "tiny"  # `truing train tiny` means the recipe
 
 
-@pytest.mark.parametrize("path", ["nowhere.toml", "runs/tiny", "./sub/tiny", "/tiny"])
-def test_what_has_a_suffix_or_a_folder_is_a_path(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", ["nowhere.toml", "recipes/tiny.toml", "runs/tiny", "./sub/tiny", "/tiny"])
+def test_a_path_that_is_not_there_names_the_built_in_recipes(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert recipe_path(path) == Path(path)
-    with pytest.raises(RecipeError, match="cannot be read"):
+    with pytest.raises(RecipeError, match=f"there is no recipe '{Path(path)}'") as error:
         load_recipe(path)
+    assert all(name in error.value.expected for name in builtin_recipe_names())
+    assert ("truing train tiny" in error.value.remedy) == ("tiny" in path)
 
 
 def test_an_unknown_name_lists_those_there_are():
     with pytest.raises(RecipeError, match="no recipe 'musiqe'") as error:
         load_recipe("musiqe")
     assert all(name in error.value.expected for name in builtin_recipe_names())
-    assert error.value.remedy == "did you mean musique?"
+    assert error.value.remedy.startswith("did you mean the built-in recipe musique?")
     with pytest.raises(RecipeError, match="no recipe 'xyzzy'") as error:
         load_recipe("xyzzy")
     assert ".toml" in error.value.remedy

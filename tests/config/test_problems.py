@@ -109,4 +109,4 @@ def test_text_in_the_place_of_a_table_is_its_name(name):
 def test_a_key_of_another_environment_names_its_owner():
     with pytest.raises(RecipeError, match="unknown recipe key") as error:
         make_env("arithmetic", {"eval_data": "my.jsonl"})
-    assert "is a key of env.name = dataset or gsm8k" in error.value.remedy
+    assert "is a key of the environments dataset, mcp, gsm8k: set env.name" in error.value.remedy

@@ -17,7 +17,12 @@ BASE = {
 }
 JUDGE = {"base_url": "http://elsewhere/v1", "model": "m", "api_key_env": "HOME"}
 ACTIONS = {
-    "starts sh -c echo (env.command)": {"env": {"name": "mcp", "command": ["sh", "-c", "echo"]}},
+    "starts sh -c echo (env.servers.a.command)": {
+        "env": {"name": "mcp", "servers": {"a": {"command": ["sh", "-c", "echo"]}}}
+    },
+    "connects to http://elsewhere (env.servers.b.url)": {
+        "env": {"name": "mcp", "servers": {"a": {"command": ["true"]}, "b": {"url": "http://elsewhere"}}}
+    },
     "connects to http://elsewhere (env.url)": {"env": {"name": "openenv", "url": "http://elsewhere"}},
     "imports theirs.env:Env (env.name)": {"env": {"name": "theirs.env:Env"}},
     "imports theirs (env.taskset)": {"env": {"name": "verifiers", "taskset": "theirs"}},
@@ -54,12 +59,13 @@ def test_a_built_in_environment_leads_nowhere():
 def foreign(trained_run, tmp_path):
     """A run whose recipe starts a program that leaves a file, and the file."""
     run, proof = trained_run("run").run, tmp_path / "proof"
+    rows = [json.dumps({"prompt": f"{i}?", "answer": "1"}) for i in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     facts = json.loads((run / "run.json").read_text())
     facts["recipe"]["env"] = {
         "name": "mcp",
-        "train": "t.jsonl",
-        "eval": "t.jsonl",
-        "command": ["touch", str(proof)],
+        "data": str(tmp_path / "rows.jsonl"),
+        "servers": {"own": {"command": ["touch", str(proof)]}},
     }
     (run / "run.json").write_text(json.dumps(facts))
     changed = {key: value for key, value in facts["recipe"].items() if value is not None}
@@ -81,7 +87,7 @@ def test_a_run_that_starts_a_program_is_refused_and_says_which(verb, foreign):
     run, proof = foreign
     outcome = command(verb, run)
     assert outcome.code != 0
-    assert f"starts touch {proof} (env.command)" in outcome.err
+    assert f"starts touch {proof} (env.servers.own.command)" in outcome.err
     assert "--trust" in outcome.err
     assert not proof.exists()
 
@@ -90,7 +96,7 @@ def test_a_run_that_starts_a_program_is_refused_and_says_which(verb, foreign):
 def test_a_trusted_run_is_opened(verb, foreign):
     outcome = command(verb, foreign[0], "--trust")
     assert outcome.code != 0  # the program is no server
-    assert "the MCP server touch" in outcome.err
+    assert "the MCP server own (touch" in outcome.err
 
 
 @pytest.mark.parametrize("named", ["/etc", "..", "someone/on-the-hub", "tokenizer/tokenizer.json"])

@@ -6,13 +6,14 @@ import sys
 import textwrap
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen, run
 
 import pytest
 
 from truing.envs import checked_tasks, make_env
+from truing.envs.tools import tool
+from truing.envs.wrappers import with_tools
 from truing.errors import DataError, RecipeError, TruingError
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
@@ -78,19 +79,25 @@ def folder(tmp_path_factory):
     """A task to train on, and one to evaluate on."""
     folder = tmp_path_factory.mktemp("tasks")
     for split, (a, b) in {"train": (2, 3), "eval": (4, 5)}.items():
-        row = {"id": split, "prompt": f"What is {a} + {b}?", "answer": str(a + b)}
+        row = {"id": split, "prompt": f"What is {a} + {b}?", "answer": str(a + b), "completion": str(a + b)}
         (folder / f"{split}.jsonl").write_text(json.dumps(row))
     return folder
 
 
 @pytest.fixture(scope="module")
-def make(folder, script):
-    """Make an environment on that server."""
+def rows(folder):
+    """The keys of the tasks."""
+    files = {"data": str(folder / "train.jsonl"), "eval_data": str(folder / "eval.jsonl")}
+    return files | {"rewards": {"right": {"kind": "number"}}}
+
+
+@pytest.fixture(scope="module")
+def make(rows, script):
+    """Make an environment on that server, with other keys of the server."""
 
     def make(**keys):
-        files = {split: str(folder / f"{split}.jsonl") for split in ("train", "eval")}
-        server = {} if "url" in keys else {"command": [sys.executable, script]}
-        return make_env("mcp", files | server | keys)
+        shelf = keys if {"url", "command"} & set(keys) else {"command": [sys.executable, script]} | keys
+        return make_env("mcp", rows | {"servers": {"shelf": shelf}})
 
     return make
 
@@ -144,10 +151,50 @@ def test_a_server_over_http(make, url):
     check_an_episode(make(url=url))
 
 
-def test_the_answer_is_compared_with_the_task(env, attempt):
+def test_a_row_is_read_as_those_of_own_data(env, attempt):
     (task,) = env.tasks("train")
+    assert (task.task_id, task.answer, task.demonstration) == ("train", "5", "5")
     assert grade(attempt(task, " 5."), env.rewards)[0] == 1
     assert grade(attempt(task, "6"), env.rewards)[0] == 0
+
+
+OTHER = textwrap.dedent('''
+    import sys
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("other")
+
+    @server.tool(name=sys.argv[1])
+    def double(a: int) -> int:
+        """Twice a number."""
+        return 2 * a
+
+    server.run("stdio")
+''')
+
+
+def test_several_servers_and_tools_of_python_answer_in_one_episode(script, rows, tmp_path):
+    (tmp_path / "other.py").write_text(OTHER)
+
+    def servers(name):
+        other = {"command": [sys.executable, str(tmp_path / "other.py"), name]}
+        return rows | {"servers": {"shelf": {"command": [sys.executable, script]}, "other": other}}
+
+    @tool
+    def triple(a: int) -> int:
+        """Three times a number."""
+        return 3 * a
+
+    env = with_tools(make_env("mcp", servers("double")), [triple])
+    task = checked_tasks(env)["train"][0]
+    assert [spec.name for spec in task.tools][-2:] == ["double", "triple"]
+    episode = env.open(task)
+    told = [ask(episode, "add", a=1, b=2), ask(episode, "double", a=2), ask(episode, "triple", a=2)]
+    assert told == ["3", "4", "6"]
+    with pytest.raises(RecipeError, match=r"two MCP servers[\s\S]*got: add of shelf and other"):
+        make_env("mcp", servers("add"))
+    with pytest.raises(RecipeError, match=r"two tools have one name\n  got: triple"):
+        with_tools(env, [triple])
 
 
 def test_a_shared_session_keeps_state(env):
@@ -186,11 +233,11 @@ with suppress(Exception):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="SKIPPED: looks for processes in /proc")
-def test_a_server_that_hangs_ends_with_python(folder, tmp_path):
+def test_a_server_that_hangs_ends_with_python(rows, tmp_path):
     server = tmp_path / "hanging.py"
     server.write_text(SERVER)
-    files = {split: str(folder / f"{split}.jsonl") for split in ("train", "eval")}
-    keys = {**files, "command": [sys.executable, str(server)], "per_episode": True, "timeout": 1}
+    hanging = {"command": [sys.executable, str(server)], "per_episode": True, "timeout": 1}
+    keys = rows | {"servers": {"hanging": hanging}}
     run([sys.executable, "-c", ENDS.format(keys=keys)], check=True, timeout=100)
     left = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
@@ -212,22 +259,19 @@ def test_a_server_that_cannot_be_reached_is_reported(make, keys, problem):
         make(**keys)
 
 
-def test_there_is_one_server(make):
-    with pytest.raises(RecipeError, match="either command or url"):
-        make(command=["x"], url="http://y")
+@pytest.mark.parametrize("server", [{"command": ["x"], "url": "http://y"}, {"timeout": 3.0}])
+def test_a_server_is_a_program_or_an_address(make, server, rows):
+    with pytest.raises(RecipeError, match=r"\[env.servers.shelf\]: a server has either command or url"):
+        make_env("mcp", rows | {"servers": {"shelf": server}})
 
 
-def test_a_row_that_is_no_task_is_reported(make, tmp_path):
-    wrong = tmp_path / "wrong.jsonl"
-    wrong.write_text('{"id": "x", "prompt": "y", "anwser": "z"}')
-    with pytest.raises(DataError, match=r"wrong.jsonl:1 is no task"):
-        make(train=str(wrong))
-
-
-def test_without_an_answer_the_own_reward_refuses(env, attempt):
-    bare = replace(env.tasks("train")[0], answer=None)
-    with pytest.raises(TruingError, match="task train has no answer"):
-        grade(attempt(bare, "5"), env.rewards)
+def test_a_row_with_tools_of_its_own_is_refused(script, rows, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    own = [{"name": "own", "description": "", "parameters": {}}]
+    path.write_text(json.dumps({"id": "x", "prompt": "y", "answer": "1", "tools": own}))
+    keys = rows | {"data": str(path), "servers": {"shelf": {"command": [sys.executable, script]}}}
+    with pytest.raises(DataError, match=r"task x has tools of its own[\s\S]*got: own"):
+        make_env("mcp", keys)
 
 
 ENDLESS = """
@@ -261,11 +305,8 @@ def test_what_a_server_writes_before_it_ends_is_in_the_error_and_not_on_the_term
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_server_that_is_silent_at_the_start_has_a_limit_of_its_own(tmp_path):
-    tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text('{"id": "a", "prompt": "b"}\n')
-    keys = {"command": ["sleep", "60"], "train": str(tasks), "eval": str(tasks), "start_timeout": 0.3}
+def test_a_server_that_is_silent_at_the_start_has_a_limit_of_its_own(make):
     started = time.monotonic()
-    with pytest.raises(TruingError, match=r"(?s)no answer within 0.3 s.*env.start_timeout"):
-        make_env("mcp", keys)
+    with pytest.raises(TruingError, match=r"(?s)no answer within 0.3 s.*start_timeout"):
+        make(command=["sleep", "60"], start_timeout=0.3)
     assert time.monotonic() - started < 20

@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 
 PACKAGES = {
     "reasoning_gym": ("reasoning_gym", "tasks", {"task": "chain_sum"}),
-    "mcp": ("mcp", "mcp", {"command": ["python"], "train": "a.jsonl", "eval": "b.jsonl"}),
+    "mcp": ("mcp", "mcp", {"servers": {"a": {"command": ["python"]}}, "data": "rows.jsonl"}),
     "verifiers": ("verifiers", "verifiers", {"taskset": "example"}),
     "openenv": ("openenv.core", "openenv", {"url": "http://127.0.0.1:9"}),
 }
@@ -43,11 +43,12 @@ def example(tmp_path, monkeypatch):
 def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
     toml, keys = example("mcp")
     row = re.search(r"# (\{.*\})", toml)[1]
-    (tmp_path / "train.jsonl").write_text(row)
-    other = json.loads(row) | {"id": "b", "prompt": "How many forks are there?", "answer": "12"}
-    (tmp_path / "eval.jsonl").write_text(json.dumps(other))
-    env = make_env(keys.pop("name"), keys | {"command": [sys.executable, *keys["command"][1:]]})
-    task = checked_tasks(env)["train"][0]
+    other = json.loads(row) | {"prompt": "How many forks are there?", "answer": "12"}
+    (tmp_path / "rows.jsonl").write_text(f"{row}\n{json.dumps(other)}")
+    _, *arguments = keys["servers"]["stock"]["command"]
+    keys["servers"]["stock"]["command"] = [sys.executable, *arguments]
+    env = make_env(keys.pop("name"), keys)
+    (task,) = [task for tasks in checked_tasks(env).values() for task in tasks if task.answer == "7"]
     (told,) = env.open(task).reply(AssistantMessage(calls=(ToolCall("count", {"item": "cups"}),)))
     assert told["content"] == "7"
     assert grade(attempt(task, "7"), env.rewards)[0] == 1
@@ -73,6 +74,8 @@ def test_the_page_names_real_keys_of_openenv():
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_that_is_not_installed_is_named_with_its_extra(name, monkeypatch, tmp_path):
     module, extra, keys = PACKAGES[name]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}')
     for loaded in [each for each in sys.modules if each.partition(".")[0] == module.partition(".")[0]]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module.partition(".")[0], None)

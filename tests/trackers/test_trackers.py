@@ -130,6 +130,9 @@ def test_mlflow_knows_the_run_again_when_it_is_resumed(mini, tmp_path):
     history = client.get_metric_history(found.info.run_id, "loss/total")
     assert sorted({metric.step for metric in history}) == [1, 2, 3, 4, 5, 6]
     assert found.info.status == "FINISHED"
+    params = found.data.params
+    assert (params["grpo.steps"], params["model.name"], params["track.to"]) == ("3", "tiny", "['mlflow']")
+    assert "grpo.learning_rate" in params
 
 
 def test_trackio_holds_the_numbers_of_the_run(mini, tmp_path):

@@ -54,7 +54,7 @@ def check_fits(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> None:
             f"the Ray cluster has too few {' and '.join(short) or 'nodes of this size'}",
             got=f"{in_words(there)}, of nodes: {each}",
             expected=f"{in_words(asked)}: {_grouped(bundles)}",
-            remedy="start nodes, or lower trainer.ranks, engine.count or episode.workers (docs/scale.md)",
+            remedy="start nodes, or ask for fewer ranks, engines or workers: `truing explain scale`",
         )
 
 

@@ -22,17 +22,20 @@ def recipe_path(name_or_path: str | Path) -> Path:
     """Return a recipe's file: the path itself, or the built-in recipe of a bare name without a file.
 
     Raises:
-        RecipeError: Neither a file nor a built-in recipe has this bare name.
+        RecipeError: There is neither a file nor a built-in recipe; the error names the nearest built-in one.
     """
-    path = Path(name_or_path)
-    if path.is_file() or path.suffix or len(path.parts) != 1:
+    path, names = Path(name_or_path), builtin_recipe_names()
+    is_bare = not path.suffix and len(path.parts) == 1
+    if path.is_file() or (path.exists() and not is_bare):  # a folder of a bare name does not hide a recipe
         return path
-    if str(path) not in builtin_recipe_names():  # a folder is not a recipe, so it does not hide one
-        similar = difflib.get_close_matches(str(path), builtin_recipe_names(), n=1)
-        raise RecipeError(
-            f"there is no recipe {str(path)!r}",
-            got="a name without a suffix, and no such file in this folder",
-            expected=f"a TOML file, or one of {', '.join(builtin_recipe_names())}",
-            remedy=f"did you mean {similar[0]}?" if similar else "give the path of the file, with its .toml",
-        )
-    return FOLDER / f"{path}.toml"
+    if is_bare and str(path) in names:
+        return FOLDER / f"{path}.toml"
+    similar = difflib.get_close_matches(path.stem, names, n=1)
+    raise RecipeError(
+        f"there is no recipe {str(path)!r}",
+        got="no such file" if path.is_absolute() else f"no such file in {Path.cwd()}",
+        expected=f"the path of a TOML file, or a built-in recipe by its name: {', '.join(names)}",
+        remedy=f"did you mean the built-in recipe {similar[0]}? Its name is enough: truing train {similar[0]}"
+        if similar
+        else "give the path of the file, with its .toml",
+    )

@@ -47,10 +47,11 @@ def _values(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the set values of a table by dotted key; those of a key in ACTIONS whole."""
     if not value:
         return
-    if key.rpartition(".")[2] not in ACTIONS and isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _values(f"{key}.{name}", each)
-    elif key.rpartition(".")[2] not in ACTIONS and isinstance(value, list | tuple):
+    name = key.rpartition(".")[2]
+    if isinstance(value, Mapping) and (name not in ACTIONS or name == "servers"):  # of MCP: a table for each
+        for inner, each in value.items():
+            yield from _values(f"{key}.{inner}", each)
+    elif name not in ACTIONS and isinstance(value, list | tuple):
         for each in value:
             yield from _values(key, each)
     else:

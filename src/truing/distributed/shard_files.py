@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from truing.distributed.ranks import ONE, Ranks
+from truing.utils.file_mode import share_weights
 
 OFFSETS = "DCP_SHARDING_INFO"
 """Key of the header with ``{name: {"saved_offsets": [...]}}``, as DCP's own writer of safetensors has it."""
@@ -135,5 +136,6 @@ def _file_name(table: str, rank: int, ranks: int) -> str:
 def _write(path: Path, tensors: Mapping[str, Tensor], header: dict[str, str] | None) -> None:
     """Write tensors, without a copy in memory, and fsync the file."""
     save_file(dict(tensors), path, header)
+    share_weights(path)
     with path.open("rb") as handle:
         os.fsync(handle.fileno())

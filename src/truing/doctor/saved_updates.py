@@ -14,6 +14,7 @@ from truing.doctor.evidence import Row, Setup, Step
 from truing.doctor.history import History, Past
 from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
+from truing.utils.file_mode import share_weights
 
 FILE_NAME = "{:06d}.step.safetensors"
 """Suffix of an update's file: streams as tensors, the rest as JSON metadata."""
@@ -49,6 +50,7 @@ class UpdateWriter:
         path = self.folder / FILE_NAME.format(self.count)
         unfinished = path.with_suffix(".writing")
         save_file(streams, unfinished, {"step": json.dumps(metadata, default=str)})
+        share_weights(unfinished)
         unfinished.rename(path)
         self.count += 1
 

@@ -35,7 +35,7 @@ ROWS = ((8, 16), (8, 9), (1, 3), (2, 2))
 PROMPTS, DRAWN = (1, 2, 3, 8, 9, 12, 14, 21), 12
 """Tokens of the prompts to sample for, and of each answer: 0, 1 and up to 7 pads."""
 
-REMEDY = "use another architecture: docs/models.md lists the supported ones"
+REMEDY = "use another architecture: `truing explain models` lists the supported ones"
 
 
 def prove_forward(policy: nn.Module) -> None:

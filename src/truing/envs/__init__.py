@@ -115,7 +115,7 @@ def _unknown_key(config: type[BaseModel], key: str, got: object) -> RecipeError:
     owners = [each for each, env in ENVS.items() if not table and name in env.Config.model_fields]
     remedy = f"did you mean env.{below}{nearest}?" if nearest else ""
     if owners:  # the same name says more than a similar one
-        remedy = f"{key} is a key of env.name = {' or '.join(owners)}"
+        remedy = f"{key} is a key of the environments {', '.join(owners)}: set env.name to one of them"
     return RecipeError(
         f"unknown recipe key {key!r}", got=got, expected=f"one of {', '.join(valid)}", remedy=remedy
     )

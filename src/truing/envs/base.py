@@ -65,7 +65,7 @@ def check_is_env(env: object) -> None:
     elif isinstance(env, str | Mapping):
         got, remedy = f"{env!r:.200}", "put the name and the keys of an environment into [env] of the recipe"
     else:
-        got, remedy = f"{env!r:.200}, without {', '.join(missing)}", "docs/tasks.md has complete environments"
+        got, remedy = f"{env!r:.200}, without {', '.join(missing)}", "`truing explain tasks` shows some"
     raise RecipeError(
         "env= is not an environment",
         got=got,

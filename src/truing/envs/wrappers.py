@@ -11,6 +11,8 @@ from truing.rewards import Rewards
 from truing.types.rollout import Task
 from truing.utils.deep_copy import deep_copy
 
+SPLITS: tuple[Split, ...] = ("train", "eval")
+
 
 @dataclass(frozen=True)
 class _WithRewards:
@@ -57,6 +59,33 @@ class _WithTools(_WithRewards):
 
 
 @dataclass(frozen=True)
+class _MultiTurnWithTools(_WithTools):
+    """An environment with tools of its own, and added ones."""
+
+    env: MultiTurnEnv
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Return the environment's tasks with all tools."""
+        specs = tuple(tool.spec for tool in self.tools)
+        return [replace(task, tools=(*task.tools, *specs)) for task in self.env.tasks(split)]
+
+    def open(self, task: Task) -> ToolEpisode:
+        """Return the environment's episode, opened for its own task, with the added tools."""
+        added = {tool.spec.name: tool for tool in self.tools}
+        own = replace(task, tools=tuple(spec for spec in task.tools if spec.name not in added))
+        episode = self.env.open(own)
+        if not isinstance(episode, ToolEpisode):
+            raise RecipeError(
+                "the environment answers calls itself, so tools= cannot be added to it",
+                got=f"an episode of type {type(episode).__name__}, and the tools {', '.join(added)}",
+                expected="an environment of single turns, or one whose open() returns a truing.ToolEpisode",
+                remedy="leave out tools=, or let open() return a ToolEpisode",
+            )
+        episode.tools |= added
+        return episode
+
+
+@dataclass(frozen=True)
 class _WithChangedTasks(_WithRewards):
     """An environment with changed tasks; each is changed once."""
 
@@ -73,10 +102,9 @@ class _WithChangedTasks(_WithRewards):
 
     @cached_property
     def _changed(self) -> Mapping[Split, Sequence[Task]]:
-        splits: tuple[Split, ...] = ("train", "eval")
         return {
             split: [self.change(task) for task in deep_copy(self.env.tasks(split), "a task")]
-            for split in splits
+            for split in SPLITS
         }
 
 
@@ -96,8 +124,7 @@ class _MultiTurnWithChangedTasks(_WithChangedTasks):
 
     @cached_property
     def _own(self) -> Mapping[str, Task]:
-        splits: tuple[Split, ...] = ("train", "eval")
-        tasks = [task for split in splits for task in self.env.tasks(split)]
+        tasks = [task for split in SPLITS for task in self.env.tasks(split)]
         return {task.task_id: task for task in deep_copy(tasks, "a task")}
 
 
@@ -127,14 +154,26 @@ def with_changed_tasks(env: Env, change: Callable[[Task], Task]) -> Env:
 
 
 def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
-    """Return a single-turn environment with tools; raise for a multi-turn one."""
-    if isinstance(env, MultiTurnEnv):
+    """Return an environment with added tools, beside those that it has.
+
+    Raises:
+        RecipeError: Two tools have one name, or the environment's episodes cannot take another one.
+    """
+    own = {spec.name for split in SPLITS for task in env.tasks(split) for spec in task.tools}
+    names = [tool.spec.name for tool in tools]
+    if twins := sorted({name for name in names if name in own or names.count(name) > 1}):
         raise RecipeError(
-            "the environment opens its own episodes, so tools= cannot be added to it",
-            got=[tool.spec.name for tool in tools],
-            remedy="add the tools in its open(), or use a single-turn environment",
+            "two tools have one name",
+            got=", ".join(twins),
+            expected=f"other names than those of the environment's tools: {', '.join(sorted(own)) or 'none'}",
+            remedy="rename the function that tools= gets",
         )
-    return _WithTools(env, env.rewards, tools)
+    if not isinstance(env, MultiTurnEnv):
+        return _WithTools(env, env.rewards, tools)
+    joined = _MultiTurnWithTools(env, env.rewards, tools)
+    for task in joined.tasks("train")[:1]:  # an episode that takes no tools is an error before the run
+        joined.open(deep_copy(task, f"task {task.task_id}"))
+    return joined
 
 
 def original_env(env: Env) -> Env:

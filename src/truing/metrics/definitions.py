@@ -29,7 +29,7 @@ def check_metric_names(names: Iterable[str]) -> None:
             raise RecordError(
                 "an unknown metric would be recorded",
                 got=name,
-                expected=f"{similar[0]}?" if similar else "a name from docs/metrics.md",
+                expected=f"{similar[0]}?" if similar else "a name from `truing explain metrics`",
                 remedy="use a name from truing.metrics.definitions.METRICS, or add it there",
             )
 

@@ -18,6 +18,7 @@ from truing.models.resolve import HUB_ID
 from truing.models.save import save_model
 from truing.models.saved_adapter import write_base
 from truing.types.sampling_params import SamplingParams
+from truing.utils.file_mode import share_weights
 
 Kind = Literal["merged", "adapter"]
 
@@ -116,4 +117,5 @@ def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None
     # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.
     policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's model card, whose sections are empty
+    share_weights(*folder.glob("*.safetensors"))
     write_base(policy, folder)

@@ -178,5 +178,5 @@ def _not_causal(folder: Path, what: str, got: object) -> ModelError:
         what,
         got=f"{folder}: {got}",
         expected="a decoder-only model, …ForCausalLM",
-        remedy="name the language model it was trained from; docs/models.md lists the types",
+        remedy="name the language model it was trained from; `truing explain models` lists the types",
     )

@@ -42,7 +42,7 @@ def refuse_code(folder: Path, file: str, keys: Sequence[str]) -> None:
                     "this model needs code of its own, which Truing does not run",
                     got=f"{folder / module}.py: {key} {class_name} in {file}, {kind}".rstrip(", "),
                     expected="a model that the installed transformers has",
-                    remedy="use the same model in transformers' own format; docs/models.md lists the types",
+                    remedy="use the model in transformers' own format; `truing explain models` lists types",
                 )
 
 

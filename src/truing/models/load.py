@@ -204,7 +204,7 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
             "this model folder cannot be read",
             got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
             expected="config.json and *.safetensors of a decoder-only model, not quantized and without code",
-            remedy="name another folder; docs/models.md lists the types",
+            remedy="name another folder; `truing explain models` lists the types",
         ) from error
     _refuse_dropped_layers(model, sorted(report["unexpected_keys"]), folder)
     # transformers silently fills missing weights with random numbers.

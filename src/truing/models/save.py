@@ -5,6 +5,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from truing.models.progress_bars import no_progress_bars
+from truing.utils.file_mode import share_weights
 
 
 def save_model(model: PreTrainedModel, folder: Path) -> None:
@@ -13,3 +14,4 @@ def save_model(model: PreTrainedModel, folder: Path) -> None:
     model.should_save_on_this_rank = lambda is_main_process: is_main_process
     with no_progress_bars():
         model.save_pretrained(folder)
+    share_weights(*folder.glob("*.safetensors"))

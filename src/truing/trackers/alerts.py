@@ -48,7 +48,7 @@ class Condition:
                 "alerts.when has an invalid condition",
                 got=text,
                 expected='METRIC < NUMBER, or >, <=, >=, as in "reward/mean < 0.1 for 3"',
-                remedy="docs/metrics.md has the metrics",
+                remedy="`truing explain metrics` has the metrics",
             ) from error
         return condition
 

@@ -4,7 +4,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,6 +105,16 @@ class Mlflow:
         self.run_id = tracker_id(out, "mlflow", create)
         if created:
             self.client.log_dict(self.run_id, dict(config), "recipe.json")
+            self._log_parameters(config)
+
+    def _log_parameters(self, config: Mapping[str, Any]) -> None:
+        """Log the keys of the recipe, which MLflow shows, sorts and searches, in as many calls as needed."""
+        from mlflow.entities import Param
+        from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH, MAX_PARAMS_TAGS_PER_BATCH
+
+        params = [Param(key, str(value)[:MAX_PARAM_VAL_LENGTH]) for key, value in _flat(config)]
+        for first in range(0, len(params), MAX_PARAMS_TAGS_PER_BATCH):
+            self.client.log_batch(self.run_id, params=params[first : first + MAX_PARAMS_TAGS_PER_BATCH])
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
         """Log all numbers at once."""
@@ -126,6 +136,15 @@ BACKENDS: Mapping[str, tuple[str, Callable[[str, Path, Mapping[str, Any]], Backe
     "mlflow": ("mlflow", Mlflow),
 }
 """By name in a recipe: the required module, and the backend."""
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a table with dots between their parts, and their values."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def tracker_id(out: Path, tracker: str, make: Callable[[], str]) -> str:

@@ -16,7 +16,7 @@ def incidents(rollouts: Mapping[str, Rollout]) -> Iterator[tuple[str, str]]:
             yield "failed", f"{name} has no reward and is not trained on: {rollout.error}"
         restarts = [turn.restart_reason for turn in rollout.turns if turn.restart_reason]
         if restarts:
-            reason = f"the chat template re-renders earlier turns, {restarts[0]} (docs/agents.md)"
+            reason = f"the chat template re-renders earlier turns, {restarts[0]} (`truing explain agents`)"
             yield "restarts", f"{name}: {reason}"
         if rollout.ended_by is EndedBy.TIME:
             yield "time_limit", f"episode.time_limit truncated {name}: this run is not reproducible"

@@ -29,7 +29,9 @@ class Absent:
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise InvalidValueError(
-            self._what, expected="what docs/trl.md lists of trainers and callbacks", remedy=self._remedy
+            self._what,
+            expected="what `truing explain trl` lists of callbacks",
+            remedy=self._remedy,
         )
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -12,6 +12,7 @@ from truing.chat.apply_template import unread_variables
 from truing.errors import ModelError
 from truing.models.load import load_tokenizer
 from truing.models.resolve import resolve_model
+from truing.utils.file_mode import share_weights
 
 LOG = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def model_folder(model: str | PreTrainedModel, tokenizer: Any, folder: Path) -> 
     if isinstance(model, str):
         return model
     model.save_pretrained(folder)
+    share_weights(*folder.glob("*.safetensors"))
     if tokenizer is None:
         tokenizer = load_tokenizer(resolve_model(model.config._name_or_path))
     tokenizer.save_pretrained(folder)

@@ -47,7 +47,7 @@ def check_overridden(kind: type, own: type) -> None:
         raise InvalidValueError(
             f"{kind.__name__} overrides methods that Truing never calls",
             got=", ".join(never),
-            expected="train, evaluate, save_model and other methods of docs/trl.md",
+            expected="train, evaluate, save_model and other methods of `truing explain trl`",
             remedy="set the objective by loss_type or in a recipe, and log in a callback",
         )
 
@@ -131,5 +131,5 @@ class ScriptMethods:
         own = f"{type(self).__name__} of truing.trl has no {name!r}"
         if name.startswith("_") or not (name in OBJECTS or name in REMEDIES or hasattr(Trainer, name)):
             raise AttributeError(own)
-        remedy = REMEDIES.get(name, "docs/trl.md lists what it has")
+        remedy = REMEDIES.get(name, "`truing explain trl` lists what it has")
         raise AttributeError(f"{own}: it does not run transformers' Trainer; {remedy}")

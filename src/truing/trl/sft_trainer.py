@@ -51,7 +51,7 @@ class SFTTrainer(TrlTrainer):
         refused = {
             "data_collator": (data_collator, NO_COLLATOR),
             "compute_loss_func": (compute_loss_func, "the loss is the one that the doctor recomputes"),
-            "compute_metrics": (compute_metrics, "metrics are those of docs/metrics.md"),
+            "compute_metrics": (compute_metrics, "metrics are those of `truing explain metrics`"),
             "optimizers": (optimizers, OPTIMIZERS),
             "optimizer_cls_and_kwargs": (optimizer_cls_and_kwargs, OPTIMIZERS),
             "preprocess_logits_for_metrics": (preprocess_logits_for_metrics, "metrics are Truing's own"),

@@ -41,7 +41,7 @@ def profile(
         return
     for stage, of_stage in profiles.items():
         print("\n".join(chart_lines(stage, of_stage)))
-    print("means over steps, without evaluations, checkpoints and startup. How to speed up: docs/speed.md")
+    print("means over steps, without evaluations, checkpoints and startup. Speed: `truing explain speed`")
 
 
 def stage_profile(steps: Sequence["StepRow"]) -> dict[str, Any]:

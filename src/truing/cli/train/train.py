@@ -17,7 +17,7 @@ from truing.utils.process_state import no_early_exit
 STOP_SECONDS = 20.0
 """Seconds in which a rank ends whose launcher has ended."""
 
-ALIAS_PANEL = "Names of other trainers (docs/aliases.md)"
+ALIAS_PANEL = "Names of other trainers (`truing explain aliases`)"
 
 
 def _alias_option(help: str, **limits: int) -> typer.models.OptionInfo:
@@ -37,13 +37,13 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         str | None, typer.Option(help="cpu or cuda, as model.device; by default CUDA if available.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Processes on this machine, as trainer.ranks; docs/scale.md.")
+        int | None, typer.Option(min=1, help="Processes here, as trainer.ranks; `truing explain scale`.")
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Let Ray place ranks and engines: HOST:PORT of a cluster, auto or local; docs/scale.md.",
+            help="Let Ray place ranks and engines: HOST:PORT, auto or local; `truing explain scale`.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,

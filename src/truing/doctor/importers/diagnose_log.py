@@ -98,9 +98,9 @@ def diagnose_log(
         raise RecordError(
             f"no rule has its inputs in {target}",
             got=", ".join(imported.matched.values()) or "no known number",
-            expected="numbers for a rule, such as reward/mean and length/mean (docs/metrics.md)",
+            expected="numbers for a rule, such as reward/mean and length/mean (`truing explain metrics`)",
             remedy=suggestion_text(imported.suggestions)
-            or "rename columns to the names of the same quantities in docs/metrics.md",
+            or "rename columns to the names of the same quantities in `truing explain metrics`",
         )
     unchecked = {each.code for each in diagnosis.results() if each.verdict is Verdict.NOT_CHECKED}
     blind = [rule for rule in diagnosis.rules if rule.kind in EXACT_KINDS and rule.code in unchecked]

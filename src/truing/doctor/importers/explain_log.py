@@ -174,7 +174,7 @@ def _size(history: LogHistory) -> Iterator[Hypothesis]:
 
 
 def _not_in_log(history: LogHistory) -> Iterator[Hypothesis]:
-    audit = "train under truing.integrations.trl.audit (docs/doctor.md)"
+    audit = "train under truing.integrations.trl.audit (`truing explain doctor`)"
     yield Hypothesis(
         "a bug that scalars do not show",
         "open",

@@ -59,9 +59,9 @@ def import_run(log: Log) -> ImportedRun:
         raise RecordError(
             f"no metric of {log.format} is known",
             got=", ".join(names[:6]) or "none at all",
-            expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or those of docs/metrics.md",
+            expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or `truing explain metrics`",
             remedy=suggestion_text(close_names(names, {}))
-            or "rename columns to the names of the same quantities in docs/metrics.md",
+            or "rename columns to the names of the same quantities in `truing explain metrics`",
         )
     points, notes = usable_points(log.points, read)
     if log.points and not points:
@@ -122,7 +122,7 @@ def updates_per_record(steps: Iterable[int]) -> int:
 def suggestion_text(near: Mapping[str, str]) -> str:
     """Return a question for each name that is close to one of ours."""
     pairs = ", ".join(f"{ours} by {theirs}" for theirs, ours in near.items())
-    return f"did you mean {pairs}? Rename what is the same quantity (docs/metrics.md)" if pairs else ""
+    return f"did you mean {pairs}? Rename equal quantities: `truing explain metrics`" if pairs else ""
 
 
 def _largest(points: Sequence[Point]) -> dict[str, float]:

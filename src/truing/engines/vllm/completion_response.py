@@ -206,7 +206,7 @@ def _invalid(
     reason: str,
     got: str,
     expected: str,
-    remedy: str = "check the server's version and arguments (docs/vllm.md)",
+    remedy: str = "check the server's version and arguments (`truing explain vllm`)",
 ) -> EngineError:
     return EngineError(
         f"vLLM's answer does not fit its request: {reason}",

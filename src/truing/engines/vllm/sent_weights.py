@@ -16,6 +16,7 @@ from truing.models.digest import quick_sum
 from truing.models.finite_check import check_finite
 from truing.models.forward.score import causal_model
 from truing.models.lora import POLICY
+from truing.utils.file_mode import share_weights
 
 
 def trained_weights(policy: nn.Module) -> dict[str, Tensor]:
@@ -76,6 +77,7 @@ def _write(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
         # not the model's save_pretrained: of several ranks it writes on the first alone
         causal_model(policy).config.save_pretrained(folder)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    share_weights(*folder.glob("*.safetensors"))
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

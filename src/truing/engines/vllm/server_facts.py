@@ -77,7 +77,7 @@ def _check_version(client: VllmClient) -> None:
             f"the vLLM server {client.url} is too old",
             got=f"vLLM {version}",
             expected=f"{'.'.join(map(str, MIN_VERSION))} or newer",
-            remedy="upgrade vLLM; docs/vllm.md lists the versions known to work",
+            remedy="upgrade vLLM; `truing explain vllm` lists the versions known to work",
         )
 
 

@@ -194,7 +194,7 @@ class ServerProcess:
             got="\n".join([got, *lines]),
             expected="a server that answers /health",
             remedy=f"{self.log} has its whole output; set engine.python to an interpreter that has"
-            " vLLM 0.32 or newer, or engine.arguments, such as gpu-memory-utilization (docs/vllm.md)",
+            " vLLM 0.32 or newer, or engine.arguments, as gpu-memory-utilization (`truing explain vllm`)",
         )
 
 
@@ -226,7 +226,7 @@ def _check_has_vllm(python: str) -> None:
             "the interpreter that starts the server has no vLLM",
             got=python,
             expected="an environment with vLLM 0.32 or newer",
-            remedy="set engine.python to the Python of such an environment (docs/vllm.md)",
+            remedy="set engine.python to the Python of such an environment (`truing explain vllm`)",
         )
 
 

@@ -128,7 +128,7 @@ class McpSession:
                 f"the MCP server {name} cannot be reached",
                 got=f"{problem}{_end_of(log)}",
                 remedy="start the command by hand, or open the URL, and read its output; "
-                "a slow server needs a larger env.start_timeout",
+                "a slow server needs a larger start_timeout in its table of the recipe",
             ) from cause
         self._client = opened.result()
 

@@ -254,13 +254,13 @@ def _header_error(path: Path, error: ValidationError, table: Mapping[str, Any]) 
     key = ".".join(map(str, problem["loc"]))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
-        return LabError(f"{path} lacks {key!r}", remedy="docs/lab.md explains each key of a header")
+        return LabError(f"{path} lacks {key!r}", remedy="`truing explain lab` explains each key of a header")
     if problem["type"] == "extra_forbidden":
         similar = difflib.get_close_matches(key, list(Header.model_fields), n=1)
         return LabError(
             f"{path} has an unknown key {key!r}",
             got=problem["input"],
-            remedy=f"did you mean {similar[0]}?" if similar else "docs/lab.md lists the keys of a header",
+            remedy=f"did you mean {similar[0]}?" if similar else "`truing explain lab` lists the keys",
         )
     if problem["type"] == "value_error":
         return LabError(f"{path}: {message}", got=(key and problem["input"]) or None)
@@ -272,5 +272,5 @@ def check_metric(name: str) -> None:
     if EVALUATION_METRIC.fullmatch(name) or is_metric(name):
         return
     similar = difflib.get_close_matches(name, ["eval/reward", *(metric.name for metric in METRICS)], n=1)
-    hint = f": did you mean {similar[0]}?" if similar else ": eval/reward, or a name of docs/metrics.md"
+    hint = f": did you mean {similar[0]}?" if similar else ": eval/reward, or one of `truing explain metrics`"
     raise ValueError(f"no run has the metric {name!r}{hint}")

@@ -38,7 +38,7 @@ def lora_table(config: Any, model_type: str, problems: Problems) -> dict[str, An
         problems.add(
             "peft_config",
             ", ".join(f"{name}={value!r}" for name, value in others.items()),
-            "Truing trains plain LoRA on linear layers (docs/lora.md)",
+            "Truing trains plain LoRA on linear layers (`truing explain lora`)",
             "leave these out",
         )
     targets = given["target_modules"] or TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(model_type)

@@ -31,5 +31,5 @@ class Problems:
             raise RecipeError(
                 f"truing.trl.{trainer} refuses {with_count(len(self._lines), 'argument')}:\n    "
                 + "\n    ".join(self._lines),
-                expected="what docs/trl.md says of each argument",
+                expected="what `truing explain trl` says of each argument",
             )

@@ -61,7 +61,7 @@ OTHER_APPLICATION = OTHER_FORWARD + ", or it applies the adapter in another way"
 
 SEVERAL_ENGINES = "another engine answers some of the requests, as behind one address of several"
 
-REMEDY = "nothing was sampled for training: docs/vllm.md says what each cause means"
+REMEDY = "nothing was sampled for training: `truing explain vllm` says what each cause means"
 
 
 def canary_rows(policy: nn.Module) -> list[Tensor]:

@@ -209,7 +209,7 @@ def _check_proven(answer: ProbeAnswer) -> None:
             f"what the engine's experts compute cannot be proven: {why}",
             got=name,
             expected="a kernel that computes chosen experts of one worker",
-            remedy="start the server with another --moe-backend, such as triton; docs/vllm.md",
+            remedy="start the server with another --moe-backend, such as triton; `truing explain vllm`",
         )
 
 
@@ -229,7 +229,7 @@ def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, rounding: 
             got=f"an output of {name} that differs by {wrong[name]:.3g} times its rounding;"
             " no other layer differs",
             expected=f"at most {rounding.bound:g} times: the same weight in both",
-            remedy="the engine's reload left the packed copy as it was: docs/vllm.md lists the versions"
+            remedy="the engine's reload left the packed copy as it was; `truing explain vllm` lists versions"
             " known to work",
         )
 

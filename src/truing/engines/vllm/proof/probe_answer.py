@@ -58,7 +58,7 @@ def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> Probe
             "the worker's answer to a probe cannot be read",
             got=f"{type(error).__name__}: {error} in {str(probes)[:200]}",
             expected="names and float64 values in base64, by layer",
-            remedy="restart the engine; docs/vllm.md lists the versions known to work",
+            remedy="restart the engine; `truing explain vllm` lists the versions known to work",
         ) from error
 
 

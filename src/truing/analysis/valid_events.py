@@ -30,6 +30,7 @@ REQUIRED_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "rollback": {"stage": str, "step": int, "to": int, "reason": str, "kept": str},
     "reference": {"stage": str, "step": int},
     "resumed": {"stage": str, "step": int},
+    "longer": {"stage": str, "step": int, "before": int, "steps": int},
     "gave_up": {"reason": str},
     "stopped": {"error": str, "reason": str},
 }

@@ -1,7 +1,7 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,22 +165,32 @@ def with_recorded_replicas(recipe: Recipe, run: RunReader) -> Recipe:
     return recipe.model_copy(update={"trainer": trainer.model_copy(update={"replicate": replicas})})
 
 
-def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any]) -> None:
+def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any], longer: Sequence[str] = ()) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 
-    ``doctor``, ``trainer`` and ``engine.count`` may differ: neither diagnosis nor the number of ranks and
-    servers changes the training. A key that the version of the run did not know has its default.
+    Keys that do not change the training may differ: of diagnosis, of the number of ranks and servers, and of
+    checkpoints, unless a guard returns to them. A key that the version of the run did not know has its
+    default.
+
+    Args:
+        recipe: to resume with.
+        recorded: the table that the run was started with.
+        longer: stages that may have more steps than before.
     """
     started = resolve(recorded)
     current, original = (flatten(tomllib.loads(to_toml(each))) for each in (recipe, started))
+    free = {"engine.count", "checkpoint_limit", *(() if recipe.guard else ("checkpoint_every",))}
     for key in sorted(current.keys() | original.keys()):
-        if key.startswith(("doctor.", "trainer.")) or key == "engine.count":
+        new, old = current.get(key), original.get(key)
+        if key.startswith(("doctor.", "trainer.")) or key in free or new == old:
             continue
-        if current.get(key) != original.get(key):
-            secret = key == "alerts.webhook"
-            raise RecordError(
-                f"the run was started with another recipe: {key} differs",
-                got=None if secret else current.get(key),
-                expected=None if secret else original.get(key),
-                remedy="resume with the recipe.toml of the run, or start a new run with another --out",
-            )
+        name = key.removesuffix(".steps")
+        if name in longer and new > old:
+            continue
+        secret = key == "alerts.webhook"
+        raise RecordError(
+            f"the run was started with another recipe: {key} differs",
+            got=None if secret else new,
+            expected=None if secret else f"at least {old}" if name in longer else old,
+            remedy="resume with the settings of the run, or start a new run in another folder",
+        )

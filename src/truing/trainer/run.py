@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from truing.algos import ALGORITHMS, UpdateConfig
-from truing.analysis.train_result import TrainResult
+from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.config import Recipe, to_toml
-from truing.distributed.ranks import Ranks, check_started, is_launched, join, named_losses
+from truing.distributed.ranks import Ranks, check_started, is_launched, join, named_losses, this_process
 from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
+from truing.learner.checkpoint import CheckpointState
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory, with_replicas
 from truing.learner.restore import (
@@ -29,10 +30,19 @@ from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.record.killed_start import remove_killed_start
 from truing.record.no_writer import NoWriter
-from truing.record.store import TOKENIZER
+from truing.record.store import TOKENIZER, rollouts_dir
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
+from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.interrupts import sigterm_ends_run
+from truing.trainer.longer_run import (
+    LongerStage,
+    finished_text,
+    is_finished,
+    longer_stages,
+    open_stages,
+    record_longer,
+)
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.reward_definition import check_same_reward_code, check_same_rewards
@@ -59,8 +69,13 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     check_trackers(recipe)
     if resume and not is_launched():  # a launcher has done so, before any rank reads the directory
         resume = not remove_killed_start(out)
+    longer: Sequence[LongerStage] = ()
     if resume:
-        check_same_recipe(recipe, RunReader(out).recipe_table())
+        newest = CheckpointManager(out / "checkpoints", recipe).newest()
+        check_same_recipe(recipe, RunReader(out).recipe_table(), open_stages(recipe, newest))
+        if newest and is_finished(recipe, out, newest):
+            return _finished(recipe, out, newest, on_event)
+        longer = longer_stages(recipe, out, newest)
     check_started(recipe.trainer.ranks)
     check_placed(recipe)
     device = available_device(recipe.model.device)
@@ -81,14 +96,26 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         named_memory_errors(),
         closing(open_session(recipe, env, ranks, threads)) as session,
     ):
-        return _train(session, out, resume, on_event if ranks.is_first else _ignore)
+        return _train(session, out, resume, longer, on_event if ranks.is_first else _ignore)
+
+
+def _finished(recipe: Recipe, out: Path, newest: CheckpointState, on_event: EventCallback) -> TrainResult:
+    """Return the result of a finished run, which stays as it is; finish what a kill left of its end."""
+    if this_process().is_first:
+        if any(rollouts_dir(out).glob("*")):
+            compact(out)
+        on_event("resumed", {"stage": newest.stage, "step": newest.step})
+        on_event("note", {"text": finished_text(recipe)})
+    return TrainResult(out, evaluations_of(RunReader(out).events()))
 
 
 def _ignore(kind: str, facts: Mapping[str, Any]) -> None:
     """Take an event that the first rank reports."""
 
 
-def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -> TrainResult:
+def _train(
+    session: Session, out: Path, resume: bool, longer: Sequence[LongerStage], on_event: EventCallback
+) -> TrainResult:
     """Check what is declared, then train and record."""
     recipe, env, ranks = session.recipe, session.env, session.ranks
     check_same_start(session)
@@ -117,6 +144,7 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
             writer.write_run(facts)
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)
+        record_longer(longer, recipe, writer, event_log)
         for text in findings:
             event_log.log("finding", text=text)
         for text in (*env.notes, *startup_notes(session)):

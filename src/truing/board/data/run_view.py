@@ -61,8 +61,7 @@ class RunView:
             return self.recipe
         if stage not in self.recipe.stages:
             return f"the recipe in run.json has no stage {stage}"
-        rollbacks = [event.payload for event in self.run.events if event.kind == "rollback"]
-        return recipe_at(self.recipe, rollbacks, stage, step)
+        return recipe_at(self.recipe, self.run.events, stage, step)
 
     @property
     def problems(self) -> list[str]:

@@ -14,6 +14,7 @@ from truing.config import Recipe, resolve, to_toml
 from truing.distributed.ranks import ONE, Ranks
 from truing.errors import RecordError
 from truing.learner import checkpoint
+from truing.learner.checkpoint import CheckpointState
 from truing.models.digest import digest
 from truing.models.forward.float32_embedding import use_float32_sums
 from truing.models.forward.float32_head import use_float32_head
@@ -136,6 +137,22 @@ def check_same_adapter(run: RunReader, trainable_digest: str) -> None:
             expected=f"digest {run.run_fact('trainable_digest')[:12]}",
             remedy="restore that folder as it was at the start of the run",
         )
+
+
+def checkpoint_after(run_dir: Path, step: int, stage: str | None = None) -> str:
+    """Return the name of the checkpoint after ``step`` steps, of a stage or of the last that has one."""
+    stages = RunReader(run_dir).run_fact("recipe", "stages")
+    saved = {name: checkpoint.saved_steps(run_dir / "checkpoints", name) for name in stages}
+    for name in reversed(saved):
+        if stage in (None, name) and step in saved[name]:
+            return CheckpointState(name, step).name
+    kept = [f"{name} {', '.join(map(str, steps))}" for name, steps in saved.items() if steps]
+    raise RecordError(
+        "this run has no checkpoint after these steps",
+        got=f"step {step}{f' of {stage}' if stage else ''}",
+        expected=f"one of those that are kept: {'; '.join(kept) or 'none yet'}",
+        remedy="choose one of them; checkpoint_limit and checkpoint_every say how many are kept",
+    )
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
+from truing.record.index import SegmentRef
 from truing.record.lost_updates import lost_updates
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
-from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
+from truing.record.store import ABANDONED, EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.record.update_columns import columns_of
 from truing.utils.format import with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
@@ -106,11 +107,19 @@ class RunReader:
         """Return the number of recorded updates."""
         return sum(1 for _ in complete_lines(self.run_dir / STEPS))
 
+    def _undone_segments(self) -> Iterator[SegmentRef]:
+        """Yield where the rows were of updates that are archived as undone."""
+        for path in sorted(self.run_dir.glob(f"{ABANDONED}/**/{STEPS}")):
+            yield from (SegmentRef.from_step(row) for row in RunReader(path.parent).iter_steps())
+
     def check_complete(self) -> None:
         """Raise a RecordError if steps.jsonl has lost updates, by their numbers, the events or the rows."""
         columns = columns_of(self.iter_steps())
         by_number = lost_updates(columns, self.events())
-        lost = max(self._groups.count_unlisted(columns.segment_refs), sum(by_number.values()))
+        unlisted = self._groups.count_unlisted(columns.segment_refs)
+        if unlisted:  # updates that were undone stay in the compacted file, until it is written again
+            unlisted = self._groups.count_unlisted([*columns.segment_refs, *self._undone_segments()])
+        lost = max(unlisted, sum(by_number.values()))
         if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",

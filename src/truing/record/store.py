@@ -19,6 +19,9 @@ from truing.utils.atomic_files import sha256
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
+ABANDONED = "abandoned"
+"""Folder of run directories with updates that were undone."""
+
 TOKENIZER = "tokenizer"
 """Folder with the tokenizer, so that tokens are readable on any machine."""
 

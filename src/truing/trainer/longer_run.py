@@ -61,7 +61,7 @@ def longer_text(recipe: Recipe, longer: LongerStage) -> str:
 def record_longer(
     stages: Sequence[LongerStage], recipe: Recipe, writer: RunWriter, event_log: EventLog
 ) -> None:
-    """Record stages that are made longer: events, then recipe.toml, and last run.json, by which they are known.
+    """Record stages that are made longer: events, then recipe.toml, and last run.json, which tells them.
 
     A run that is killed between them is made longer again when it is resumed.
     """

@@ -45,6 +45,7 @@ class RunView:
             raise RecordError(f"{self.name} contains {problem}; it is not shown")
         if changed := self.run.refresh():
             self.all_findings = recorded_findings(self.run.events)
+            self.__dict__.pop("recipe", None)  # a run that is made longer has another
         return changed
 
     @cached_property

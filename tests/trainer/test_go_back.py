@@ -1,10 +1,9 @@
 """A run that goes back to a kept checkpoint: it trains the same steps again, and nothing is lost."""
 
+import itertools
+import os
 import shutil
-import subprocess
-import sys
 
-import killed_go_back
 import pytest
 from runs import HOT, assert_same_run, mini_table, not_finite_at
 
@@ -105,14 +104,38 @@ def test_a_stage_that_a_guard_rolled_back_goes_back_with_its_archives(mini, tmp_
     assert verdicts["OPT004"] is Verdict.CLEAN
 
 
+class Killed(BaseException):
+    """Stands for a kill before a change of the folder."""
+
+
+def killed_at(monkeypatch, run, at):
+    """Whether a run that goes back is ended before its change number ``at`` of the folder."""
+    count = itertools.count()
+
+    def dying(real):
+        def call(*args, **kwargs):
+            if next(count) == at:
+                raise Killed
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for module, name in ((os, "replace"), (os, "link"), (os, "ftruncate"), (shutil, "rmtree")):
+            patch.setattr(module, name, dying(getattr(module, name)))
+        try:
+            go_back(run, 2, "grpo")
+        except Killed:
+            return True
+    return False
+
+
 @pytest.mark.integration
-def test_a_kill_while_it_goes_back_loses_nothing(finished, tmp_path):
-    """A process is killed before each of its renames, links and removals."""
-    command = [sys.executable, killed_go_back.__file__, finished, tmp_path / "killed"]
-    subprocess.run(command, check=True, timeout=120)
-    runs = sorted((tmp_path / "killed").iterdir(), key=lambda path: int(path.name))
-    assert len(runs) > 10
-    for run in runs:
+def test_a_kill_while_it_goes_back_loses_nothing(finished, tmp_path, monkeypatch):
+    for at in itertools.count():
+        run = shutil.copytree(finished, tmp_path / str(at))
+        if not killed_at(monkeypatch, run, at):
+            break
         RunReader(run).check_complete()
         archives = list(run.glob("abandoned/[!.]*"))
         assert {*updates_of(run), *(update for each in archives for update in updates_of(each))} == {*ALL}
@@ -122,3 +145,4 @@ def test_a_kill_while_it_goes_back_loses_nothing(finished, tmp_path):
         go_back(run, 2, "grpo")
         assert updates_of(run) == ALL[:4]
         assert find_newest(run / "checkpoints").name == "grpo-000002"
+    assert at > 10

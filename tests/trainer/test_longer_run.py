@@ -81,7 +81,7 @@ def test_fewer_steps_and_more_of_a_stage_that_others_began_from_are_refused(mini
     truing.train(table, out=tmp_path / "run")
     for stage, steps, expected in (("grpo", 1, "at least 2"), ("sft", 2, 1)):
         changed = {**table, stage: {**table[stage], "steps": steps}}
-        with pytest.raises(RecordError, match=rf"{stage}\.steps differs") as error:
+        with pytest.raises(RecordError, match=rf"{stage}\.steps' differs") as error:
             truing.train(changed, out=tmp_path / "run", resume=True)
         assert error.value.expected == expected
 

@@ -206,7 +206,7 @@ def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any], longer: Seque
             continue
         secret = key == "alerts.webhook"
         raise RecordError(
-            f"the run was started with another recipe: {key} differs",
+            f"recipe key '{key}' differs: the run was started with another recipe",
             got=None if secret else new,
             expected=None if secret else f"at least {old}" if name in longer else old,
             remedy="resume with the settings of the run, or start a new run in another folder",

@@ -120,7 +120,8 @@ class SFTTrainer(TrlTrainer):
         recipe = self.recipe.model_copy(
             update={"sft": self.recipe.stage("sft").model_copy(update={"eval_tasks": len(rows.rows)})}
         )
-        measured = demonstration_loss(recipe, self._env_of(rows), self.run)
+        best = self._best() if self.run else None
+        measured = demonstration_loss(recipe, self._env_of(rows), self.run, best and best.name)
         return self._evaluated({f"{metric_key_prefix}_loss": measured.loss})
 
     def _eval_rows(self, dataset: Any) -> SftRows:

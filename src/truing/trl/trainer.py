@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +22,7 @@ from truing.models.load import available_device
 from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
+from truing.trainer.go_back import go_back
 from truing.trl.arguments.adapters import lora_table
 from truing.trl.arguments.batches import Batches
 from truing.trl.arguments.config_base import TrlConfig
@@ -37,7 +39,7 @@ from truing.trl.models import (
     read_variables,
     tokenizer_of,
 )
-from truing.trl.run_directory import run_directory
+from truing.trl.run_directory import checkpoint_named, run_directory
 from truing.trl.saving_methods import SavingMethods
 from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
@@ -151,7 +153,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._state.callbacks = [*self._state.callbacks, *check_callbacks([callback])]
 
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
-        """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
+        """Train; ``True`` continues the newest run in ``output_dir``, a path that run, or its checkpoint."""
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
         if self.result is not None and not resume:
             raise RecordError(
@@ -164,9 +166,12 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
         self._write_inputs()
         self.run = run_directory(self.output, resume)
-        self._state.reset()
+        self._state.reset(self.run)
+        if checkpoint := checkpoint_named(resume):
+            step_back = partial(go_back, self.run, checkpoint.step, checkpoint.stage)
+            self.accelerator.print(self._on_first("going back to a checkpoint", step_back))
         try:
-            with self._events(self.run) as on_event:
+            with self._events(self.run) as on_event, naming_arguments(type(self.args).__name__):
                 self.result = train(
                     self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
                 )
@@ -204,7 +209,9 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             self._on_first("writing the recipe", self._write_untrained)
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
         target = self.run or self.output / UNTRAINED
-        found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
+        best = self._best() if self.run else None
+        place = {"step": best.step, "stage": best.stage} if best else {}
+        found = evaluate(target, overrides=overrides, **place, env=self.env, trust=True)  # its own run
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
@@ -258,7 +265,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def _take_weights(self) -> None:
         """Give the trained weights to the model object that was passed, or load the trained model."""
-        policy = restore_policy(self._trained()).policy
+        run, best = self._trained(), self._best()
+        if best is not None:
+            self._state.state.best_model_checkpoint = str(run / "checkpoints" / best.name)
+        policy = restore_policy(run, best and best.name).policy
         if isinstance(self._given, str) or self.recipe.lora:
             self.model = policy
         else:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from truing.errors import RecipeError
+from truing.errors import RecipeError, RecordError
 from truing.trl.arguments.config_base import TrlConfig
 from truing.trl.arguments.configs import CONFIG_DEFAULTS
 from truing.trl.arguments.fields import FIELDS, arguments_of
@@ -44,10 +44,10 @@ def naming_arguments(config: str) -> Iterator[None]:
     """Name TRL's arguments in an error that names the recipe key which they became."""
     try:
         yield
-    except RecipeError as error:
+    except (RecipeError, RecordError) as error:
         key = re.match(r"recipe key '([\w.]+)'", error.what)
         names = [name for name in arguments_of(key[1]) if name in CONFIG_DEFAULTS[config]] if key else []
         if not names:
             raise
         what = error.what.replace(key[0], f"{config}: {' or '.join(names)} ({key[0]})") if key else ""
-        raise RecipeError(what, got=error.got, expected=error.expected, remedy=error.remedy) from None
+        raise type(error)(what, got=error.got, expected=error.expected, remedy=error.remedy) from None

@@ -32,6 +32,7 @@ from truing.record.killed_start import remove_killed_start
 from truing.record.no_writer import NoWriter
 from truing.record.store import TOKENIZER, rollouts_dir
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
+from truing.trainer.checkpoint_disk import disk_note
 from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.interrupts import sigterm_ends_run
@@ -147,7 +148,7 @@ def _train(
         record_longer(longer, recipe, writer, event_log)
         for text in findings:
             event_log.log("finding", text=text)
-        for text in (*env.notes, *startup_notes(session)):
+        for text in (*env.notes, *startup_notes(session), disk_note(session, out)):
             event_log.log("note", text=text)
         try:
             with named_memory_errors():

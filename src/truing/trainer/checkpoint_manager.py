@@ -66,9 +66,10 @@ class CheckpointManager:
             waited = self.seconds() - self.written_at >= seconds_between(self.write_seconds)
         else:
             waited = self._is_regular(step)
+        if waited or not evaluated or interval == 0:
+            return waited
         saved = {*checkpoint.saved_steps(self.folder, stage), step}
-        is_best = evaluated and best_step(self.scores.get(stage, {}), saved) == step
-        return waited or (interval != 0 and is_best)
+        return best_step(self.scores.get(stage, {}), saved) == step
 
     def save(self, learner: Learner, state: CheckpointState) -> CheckpointState:
         """Write a checkpoint and remove those that are not kept; return its state with the digests."""

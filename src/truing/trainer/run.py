@@ -148,8 +148,10 @@ def _train(
         record_longer(longer, recipe, writer, event_log)
         for text in findings:
             event_log.log("finding", text=text)
-        for text in (*env.notes, *startup_notes(session), disk_note(session, out)):
+        for text in (*env.notes, *startup_notes(session)):
             event_log.log("note", text=text)
+        if ranks.is_first:
+            event_log.log("note", text=disk_note(session, out))
         try:
             with named_memory_errors():
                 context = RunContext.open(session, writer, out, memory_budget, event_log)

@@ -92,7 +92,7 @@ def _checkpoint_keys(args: TrlConfig, batches: Batches, problems: Problems) -> T
         if metric not in ("", "reward", "loss"):
             reason = "with load_best_model_at_end the best is chosen by the reward, in SFT by the loss"
             problems.add("metric_for_best_model", metric, reason, "leave it out")
-    if args.save_total_limit is None:
+    if args.save_total_limit is None or args.save_total_limit <= 0:  # as in transformers, no limit
         return {"checkpoint_every": every}
     # as in transformers, the newest is kept beside the best
     limit = max(args.save_total_limit, 2 if args.load_best_model_at_end else 1)

@@ -84,7 +84,7 @@ def test_a_run_in_your_environment_is_evaluated_again(mini, tmp_path):
     result = truing.train(table, env=Echo(), out=tmp_path / "run")
     again = truing.evaluate(result.run, env=Echo())
     assert again.reward == result.evaluations["after_grpo"].reward
-    before = truing.evaluate(result.run, env=Echo(), checkpoint="sft-000003")
+    before = truing.evaluate(result.run, env=Echo(), step=3, stage="sft")
     assert before.reward == result.evaluations["after_sft"].reward
     with pytest.raises(RecipeError, match="unknown environment 'echo'"):
         truing.evaluate(result.run)

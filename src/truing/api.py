@@ -36,7 +36,7 @@ from truing.errors import RecipeError, RecordError, RewardError
 from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.instrumentation.update_replay import replay_update
 from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import add_adapter, restore_weights
+from truing.learner.restore import add_adapter, checkpoint_after, restore_weights
 from truing.learner.session import open_session
 from truing.models.load import load
 from truing.record import RunReader
@@ -77,7 +77,7 @@ def train(
         tools: made with ``truing.tool``; the policy may call them before it answers.
         env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
-        resume: continue the run in ``out``.
+        resume: continue the run in ``out``; one that is finished, if the recipe has more steps.
         on_event: called with each event, and nothing is printed.
     """
     result = run_recipe(
@@ -187,7 +187,8 @@ def evaluate(
     target: str | Path,
     *,
     overrides: Sequence[str] = (),
-    checkpoint: str | None = None,
+    step: int | None = None,
+    stage: str | None = None,
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
@@ -198,7 +199,8 @@ def evaluate(
     Args:
         target: a recipe's file or name, or a run directory; an existing folder takes precedence.
         overrides: ``key=value``, as on the command line.
-        checkpoint: such as ``grpo-000040``.
+        step: steps of the run's checkpoint.
+        stage: of ``step``; by default the last stage that has such a checkpoint.
         rewards: those of the run, if they were passed in Python.
         tools: likewise.
         env: likewise.
@@ -206,10 +208,8 @@ def evaluate(
     """
     target = Path(target)
     is_run = target.is_dir()
-    if checkpoint is not None and not is_run:
-        raise RecordError(
-            "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
-        )
+    if step is not None and not is_run:
+        raise RecordError("a recipe has no checkpoints", got=f"--step {step}", expected="a run directory")
     if not target.exists() and target.suffix != ".toml" and not is_builtin_recipe(target):
         raise RecordError(
             f"there is no run and no recipe {target}",
@@ -231,7 +231,8 @@ def evaluate(
         if is_run and not overrides:
             check_same_rewards(session, RunReader(target))
         if is_run:
-            restore_weights(target, session.loaded, session.parameters, checkpoint)
+            name = None if step is None else checkpoint_after(target, step, stage)
+            restore_weights(target, session.loaded, session.parameters, name)
         session.publish(0)
         progress = Waiting("evaluated {done} of {total} answers")
         return session.evaluate(str(target), partial(prove_evaluated, session), progress)

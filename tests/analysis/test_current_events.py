@@ -27,6 +27,7 @@ GOOD = {
     "rollback": {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"},
     "reference": {"stage": "grpo", "step": 3},
     "resumed": {"stage": "grpo", "step": 3},
+    "longer": {"stage": "grpo", "step": 2, "before": 2, "steps": 4},
     "gave_up": {"reason": "r"},
     "stopped": {"error": "ValueError", "reason": "r"},
     "checkpoint": {"name": "grpo-000003", "weight_digest": "d"},
@@ -191,3 +192,24 @@ def test_an_evaluation_of_a_stage_that_is_to_begin_anew_does_not_stand():
         Event(0.0, "resumed", {"stage": "sft", "step": 2}),
     ]
     assert list(current_evaluations(entries)) == ["after_sft"]
+
+
+def test_an_evaluation_after_a_stage_that_trains_on_is_one_within_it():
+    def stage(first, steps):
+        return Event(0.0, "stage", {"stage": "grpo", "first_step": first, "steps": steps})
+
+    def evaluation(name, step):
+        return Event(0.0, "eval", {"name": name, "stage": "grpo", "step": step})
+
+    def back(step):
+        return Event(0.0, "resumed", {"stage": "grpo", "step": step})
+
+    entries = [stage(0, 2), evaluation("base", 0), evaluation("after_grpo", 2), back(2)]
+    assert list(current_evaluations([*entries, stage(2, 2)])) == ["base", "after_grpo"]
+    longer = [*entries, stage(2, 4)]
+    assert list(current_evaluations(longer)) == ["base", "grpo@2"]
+    assert current_evaluations(longer)["grpo@2"]["name"] == "grpo@2"
+    longer += [evaluation("after_grpo", 4)]
+    assert list(current_evaluations(longer)) == ["base", "grpo@2", "after_grpo"]
+    assert list(current_evaluations([*longer, back(3)])) == ["base", "grpo@2"]
+    assert list(current_evaluations([*longer, back(1)])) == ["base"]

@@ -215,7 +215,7 @@ def test_a_run_directory_that_cannot_be_one(train, tmp_path):
 def test_what_cannot_be_resumed(train, tmp_path, words):
     if words:
         assert train().code == 0
-        assert refused(train("--resume", *words), "another recipe: seed differs", "got: 3", "expected: 0")
+        assert refused(train("--resume", *words), "recipe key 'seed' differs", "got: 3", "expected: 0")
         return
     assert refused(train("--resume"), str(tmp_path / "run"))
 

@@ -35,7 +35,7 @@ def test_a_run_of_a_version_without_a_key_is_resumed_with_its_default(mini, key)
 
 def test_how_engines_sample_may_not(mini):
     recorded = table_of(resolve(mini(engine=VLLM)))
-    with pytest.raises(RecordError, match=r"engine\.max_requests differs"):
+    with pytest.raises(RecordError, match=r"engine\.max_requests' differs"):
         check_same_recipe(resolve(mini(engine={**VLLM, "max_requests": 8})), recorded)
 
 

@@ -60,15 +60,38 @@ class UndoTracker:
 
 
 def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]:
-    """Return the payload of each current evaluation by name, in order."""
+    """Return the payload of each current evaluation by name, in order.
+
+    An evaluation after a stage that trains on, since it was made longer, is one within the stage.
+    """
     evaluations: dict[str, Mapping[str, Any]] = {}
     tracker = UndoTracker()
     for event in events:
         if event.kind == "eval":
             name = event.payload["name"]
             evaluations[name] = event.payload
-            if place := parse_mid_stage_name(name):
+            if (place := _place(event.payload)) and place[1] > 0:
                 tracker.add(place[0], place[1] - 1, name)
         for name in tracker.undone(event):
             evaluations.pop(str(name), None)  # a name may be recorded twice
-    return evaluations
+        match event.payload:
+            case {"stage": str(stage), "steps": int(steps), "first_step": int(done)} if (
+                event.kind == "stage" and done < steps and f"after_{stage}" in evaluations
+            ):
+                middle = mid_stage_name(stage, done)
+                evaluations = {
+                    middle if name == f"after_{stage}" else name: each for name, each in evaluations.items()
+                }
+                tracker.add(stage, done - 1, middle)
+            case _:
+                pass
+    return {name: {**payload, "name": name} for name, payload in evaluations.items()}
+
+
+def _place(payload: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Return stage and steps of an evaluation; earlier versions recorded them in some names only."""
+    match payload:
+        case {"stage": str(stage), "step": int(step)}:
+            return stage, step
+        case _:
+            return parse_mid_stage_name(payload["name"])

@@ -28,6 +28,8 @@ class Evaluation:
         default_factory=dict[str, Sequence[float]]
     )
     passes_at: float | None = None  # the reward from which an answer passes; None if unknown
+    stage: str = ""  # of the run that made it, after ``step`` steps; "" of an evaluation outside of a run
+    step: int = 0
 
     def estimate(self) -> Estimate:
         """Return the mean reward over tasks.

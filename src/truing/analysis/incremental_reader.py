@@ -32,7 +32,7 @@ class IncrementalReader:
 
     @cached_property
     def run_json(self) -> dict[str, Any]:
-        """run.json, which is written once."""
+        """run.json, which is written again when a run is made longer."""
         return self.reader.run_json()
 
     def run_value(self, *path: str) -> Any:
@@ -72,4 +72,5 @@ class IncrementalReader:
         changed = state != self._state
         if changed:
             (self.events, self.malformed), self._state = read_events(path), state
+            self.__dict__.pop("run_json", None)
         return self.steps_reader.refresh(declared_numbers(self.events)) or changed

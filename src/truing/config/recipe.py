@@ -24,6 +24,7 @@ from truing.config.sections import (
     LoraConfig,
     ModelConfig,
     OptimizerConfig,
+    PositiveInt,
     SamplingConfig,
 )
 from truing.config.stages import (
@@ -81,8 +82,10 @@ class Recipe(FrozenModel):
     track: TrackConfig = TrackConfig()
     alerts: AlertsConfig = AlertsConfig()
     doctor: DoctorConfig = DoctorConfig()
-    checkpoint_every: Annotated[int, Field(ge=0)] = 0
-    """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
+    checkpoint_every: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Steps between checkpoints; `auto`: so often that writing takes 1 % of the time; 0: each stage's end."""
+    checkpoint_limit: PositiveInt = 6
+    """Most checkpoints that a stage keeps: the newest two, the best by evaluation, others spread over it."""
 
     @field_validator("name")
     @classmethod

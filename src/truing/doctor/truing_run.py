@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.analysis.changed_settings import planned_steps, standing_rollbacks
 from truing.config import PolicyStage, Recipe, recipe_after_rollbacks, resolve
 from truing.doctor.evidence import Row, Setup, Step
 from truing.doctor.history import History, Past
 from truing.ops.losses import OBJECTIVES
-from truing.record import RunReader, SampleRow
+from truing.record import Event, RunReader, SampleRow
 from truing.record.malformed import as_record_error
 from truing.record.rows import TRAINER_NUMBERS
 from truing.record.store import RUN
@@ -21,6 +22,9 @@ from truing.types.sampling_params import SamplingParams
 
 ADVANTAGE_OF_STAGE = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
 """The advantage of each algorithm; GRPO declares its own."""
+
+CHANGES = ("rollback", "resumed", "longer")
+"""Kinds of events after which updates are trained with other settings."""
 
 ADVANTAGE_EPS = 1e-4
 """Epsilon of Truing's advantage denominator, reward units."""
@@ -151,11 +155,11 @@ def recorded_steps(run: Path) -> Iterator[Step]:
         sampling_params = SamplingParams(**sampled | {"stop_ids": tuple(sampled["stop_ids"])})
         bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
         rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
-    rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
+    events = [event for event in reader.events() if event.kind in CHANGES]
     history = History()
     for row in reader.iter_steps():
         with as_record_error(f"step {row.step} of stage {row.stage}"):
-            now = recipe_at(recipe, rollbacks, row.stage, row.step)
+            now = recipe_at(recipe, events, row.stage, row.step)
             setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)
             rows = reader.rows(row)
             step = step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, history)
@@ -163,21 +167,25 @@ def recorded_steps(run: Path) -> Iterator[Step]:
         history.add(Past(row.stage, row.step, row.metrics, row.facts))
 
 
-def recipe_at(recipe: Recipe, rollbacks: Sequence[Mapping[str, Any]], stage: str, step: int) -> Recipe:
+def recipe_at(recipe: Recipe, events: Sequence[Event], stage: str, step: int) -> Recipe:
     """Return the recipe of an update.
 
-    A guard returns to a step, and repeats it and later ones under the settings of that rollback.
+    A guard returns to a step, and repeats it and later ones under the settings of that rollback. A stage that
+    was made longer had fewer steps before.
 
     Args:
         recipe: of the run.
-        rollbacks: events of each rollback.
+        events: of the run, at least those of a kind in ``CHANGES``.
         stage: of the update.
         step: of the update, from 0.
     """
-    of_stage = [each["to"] for each in rollbacks if each["stage"] == stage]
-    return recipe_after_rollbacks(
-        recipe, stage, max((n for n, to in enumerate(of_stage, 1) if to <= step), default=0)
-    )
+    cfg = recipe.stage(stage)
+    planned = planned_steps(events, stage, step, cfg.steps)
+    if planned != cfg.steps:
+        recipe = recipe.model_copy(update={stage: cfg.model_copy(update={"steps": planned})})
+    rollbacks = standing_rollbacks(events, stage)
+    number = max((n for n, each in enumerate(rollbacks, 1) if each["to"] <= step), default=0)
+    return recipe_after_rollbacks(recipe, stage, number)
 
 
 def _row(row: SampleRow) -> Row:

@@ -219,7 +219,7 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
 def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:
     """Return the checkpoint with the weights before a step; "" for the initial policy.
 
-    None if it was removed: a stage keeps its newest.
+    None if it was not written or not kept.
     """
     if step == 0 and stage == recipe.stages[0]:
         return ""

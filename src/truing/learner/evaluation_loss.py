@@ -1,11 +1,13 @@
 """The loss on demonstrations that are not trained: of evaluation tasks."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from truing.analysis.task_halves import choosing_half
 from truing.learner.session import Session
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
@@ -21,6 +23,8 @@ class EvaluationLoss:
     loss: float  # nats per token
     tokens: int
     tasks: int
+    choosing: float  # the mean over the half of the tasks that chooses the best checkpoint; NaN without any
+    reported: float  # over the other half
 
 
 @torch.no_grad()
@@ -48,5 +52,18 @@ def evaluation_loss(
         for b, sample in enumerate(micro.samples):
             sums[sample.sample_id] = -float(logprob_BT[b, : len(sample)][sample.supervised_mask].sum())
     sums = {name: each for part in session.ranks.gather("losses", sums) for name, each in part.items()}
-    tokens = sum(int(sample.supervised_mask.sum()) for sample in samples)
-    return EvaluationLoss(sum(sums[sample.sample_id] for sample in samples) / tokens, tokens, len(groups))
+    half = choosing_half({sample.task_id for sample in samples})
+    choosing, reported = ([s for s in samples if (s.task_id in half) is each] for each in (True, False))
+    return EvaluationLoss(
+        _mean(samples, sums), _tokens(samples), len(groups), _mean(choosing, sums), _mean(reported, sums)
+    )
+
+
+def _tokens(samples: Sequence[Sample]) -> int:
+    return sum(int(sample.supervised_mask.sum()) for sample in samples)
+
+
+def _mean(samples: Sequence[Sample], sums: Mapping[str, float]) -> float:
+    """Return the mean over the tokens of samples; NaN without any."""
+    tokens = _tokens(samples)
+    return sum(sums[sample.sample_id] for sample in samples) / tokens if tokens else math.nan

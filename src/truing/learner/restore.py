@@ -1,7 +1,7 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from truing.config import Recipe, resolve, to_toml
 from truing.distributed.ranks import ONE, Ranks
 from truing.errors import RecordError
 from truing.learner import checkpoint
+from truing.learner.checkpoint import CheckpointState
 from truing.models.digest import digest
 from truing.models.forward.float32_embedding import use_float32_sums
 from truing.models.forward.float32_head import use_float32_head
@@ -138,6 +139,22 @@ def check_same_adapter(run: RunReader, trainable_digest: str) -> None:
         )
 
 
+def checkpoint_after(run_dir: Path, step: int, stage: str | None = None) -> str:
+    """Return the name of the checkpoint after ``step`` steps, of a stage or of the last that has one."""
+    stages = RunReader(run_dir).run_fact("recipe", "stages")
+    saved = {name: checkpoint.saved_steps(run_dir / "checkpoints", name) for name in stages}
+    for name in reversed(saved):
+        if stage in (None, name) and step in saved[name]:
+            return CheckpointState(name, step).name
+    kept = [f"{name} {', '.join(map(str, steps))}" for name, steps in saved.items() if steps]
+    raise RecordError(
+        "this run has no checkpoint after these steps",
+        got=f"step {step}{f' of {stage}' if stage else ''}",
+        expected=f"one of those that are kept: {'; '.join(kept) or 'none yet'}",
+        remedy="choose one of them; checkpoint_limit and checkpoint_every say how many are kept",
+    )
+
+
 def _checkpoint(folder: Path, name: str | None) -> Path:
     """Return the folder of a checkpoint; raise if there is none."""
     path = checkpoint.find_newest(folder) if name is None else checkpoint.checkpoint_path(folder, name)
@@ -173,22 +190,32 @@ def with_recorded_date(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
     return recipe.model_copy(update={"chat": recipe.chat.model_copy(update={"date": date})})
 
 
-def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any]) -> None:
+def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any], longer: Sequence[str] = ()) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 
-    ``doctor``, ``trainer`` and ``engine.count`` may differ: neither diagnosis nor the number of ranks and
-    servers changes the training. A key that the version of the run did not know has its default.
+    Keys that do not change the training may differ: of diagnosis, of the number of ranks and servers, and of
+    checkpoints, unless a guard returns to them. A key that the version of the run did not know has its
+    default.
+
+    Args:
+        recipe: to resume with.
+        recorded: the table that the run was started with.
+        longer: stages that may have more steps than before.
     """
     started = resolve(recorded)
     current, original = (flatten(tomllib.loads(to_toml(each))) for each in (recipe, started))
+    free = {"engine.count", "checkpoint_limit", *(() if recipe.guard else ("checkpoint_every",))}
     for key in sorted(current.keys() | original.keys()):
-        if key.startswith(("doctor.", "trainer.")) or key == "engine.count":
+        new, old = current.get(key), original.get(key)
+        if key.startswith(("doctor.", "trainer.")) or key in free or new == old:
             continue
-        if current.get(key) != original.get(key):
-            secret = key == "alerts.webhook"
-            raise RecordError(
-                f"the run was started with another recipe: {key} differs",
-                got=None if secret else current.get(key),
-                expected=None if secret else original.get(key),
-                remedy="resume with the recipe.toml of the run, or start a new run with another --out",
-            )
+        name = key.removesuffix(".steps")
+        if name in longer and new > old:
+            continue
+        secret = key == "alerts.webhook"
+        raise RecordError(
+            f"recipe key '{key}' differs: the run was started with another recipe",
+            got=None if secret else new,
+            expected=None if secret else f"at least {old}" if name in longer else old,
+            remedy="resume with the settings of the run, or start a new run in another folder",
+        )

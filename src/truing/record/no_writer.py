@@ -23,6 +23,9 @@ class NoWriter(RunWriter):
     def write_answers(self, answers: Mapping[str, str]) -> None:
         """Do nothing."""
 
+    def rewrite(self, recipe: str, facts: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
     def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
         """Do nothing."""
 

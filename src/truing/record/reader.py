@@ -7,12 +7,23 @@ from typing import Any, TypeVar
 from truing.errors import RecordError
 from truing.record.events import Event
 from truing.record.fields import Misfit, check
+from truing.record.index import SegmentRef
 from truing.record.lost_updates import lost_updates
 from truing.record.malformed import damaged_line
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.run_json import RUN_JSON
-from truing.record.store import ANSWERS, EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
+from truing.record.store import (
+    ABANDONED,
+    ANSWERS,
+    EVENTS,
+    PARQUET,
+    RECIPE,
+    RUN,
+    STEPS,
+    CompactedFile,
+    load_rows,
+)
 from truing.record.update_columns import columns_of
 from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
@@ -119,6 +130,11 @@ class RunReader:
         """Return the number of recorded updates."""
         return sum(1 for _ in complete_lines(self.run_dir / STEPS))
 
+    def _undone_segments(self) -> Iterator[SegmentRef]:
+        """Yield where the rows were of updates that are archived as undone."""
+        for path in sorted(self.run_dir.glob(f"{ABANDONED}/**/{STEPS}")):
+            yield from (SegmentRef.from_step(row) for row in RunReader(path.parent).iter_steps())
+
     def check_complete(self) -> None:
         """Raise a RecordError if a file has lost lines: by numbers of updates, the events, or the rows."""
         events, noted = self.events(), 0
@@ -138,7 +154,10 @@ class RunReader:
                 remedy="restore the file from a copy",
             )
         by_number = lost_updates(columns, events)
-        lost = max(self._groups.count_unlisted(columns.segment_refs), sum(by_number.values()))
+        unlisted = self._groups.count_unlisted(columns.segment_refs)
+        if unlisted:  # updates that were undone stay in the compacted file, until it is written again
+            unlisted = self._groups.count_unlisted([*columns.segment_refs, *self._undone_segments()])
+        lost = max(unlisted, sum(by_number.values()))
         if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",

@@ -23,6 +23,9 @@ ANSWERS = "answers.json"
 """The right answers of tasks, by task, as text: people compare them with the policy's."""
 
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
+ABANDONED = "abandoned"
+"""Folder of run directories with updates that were undone."""
+
 TOKENIZER = "tokenizer"
 """Folder with the tokenizer, so that tokens are readable on any machine."""
 

@@ -1,27 +1,43 @@
-"""Archives updates that were undone as a run directory: ``RUN/abandoned/NAME``."""
+"""Archives updates that are undone as a run directory: ``RUN/abandoned/NAME``."""
 
+import os
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from truing.record.compaction import write_steps
 from truing.record.index import SegmentRef
 from truing.record.reader import RunReader
-from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
+from truing.record.rows import StepRow
+from truing.record.store import ABANDONED, EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place, write_atomically
 from truing.utils.jsonl import dump_json
 
-ABANDONED = "abandoned"
 
-
-def archive_undone(run_dir: Path, stage: str, steps: int, name: str) -> Path:
+def archive_undone(
+    run_dir: Path,
+    stage: str,
+    steps: int,
+    name: str,
+    checkpoints: Sequence[Path] = (),
+    newest: Path | None = None,
+) -> Path:
     """Copy every update beyond the first ``steps`` of a stage, so that it stays readable; return the copy.
 
     A copy of that name from before a crash is replaced.
+
+    Args:
+        run_dir: the run directory.
+        stage: of the updates; those of later stages come after them.
+        steps: the stage's first updates, which are not copied.
+        name: of the copy.
+        checkpoints: folders to copy too.
+        newest: the newest of them.
     """
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
-    undone = (row for row in reader.iter_steps() if row.stage == stage and row.step >= steps)
+    undone = updates_after(reader.iter_steps(), stage, steps)
     rows = [replace(row, events=0) for row in undone]  # the copy has no events
     segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
     compacted = [SegmentRef.from_step(row) for row in rows if not segments[row.segment.file].exists()]
@@ -40,5 +56,29 @@ def archive_undone(run_dir: Path, stage: str, steps: int, name: str) -> Path:
         write_atomically(building / RUN, dump_json(facts, indent=2))
         write_atomically(building / EVENTS, b"")
         write_atomically(building / STEPS, b"".join(dump_json(row.to_json()) + b"\n" for row in rows))
+        for checkpoint in checkpoints:
+            folder = building / checkpoint.parent.name
+            shutil.copytree(checkpoint, folder / checkpoint.name, copy_function=_link_or_copy)
+            if checkpoint == newest:
+                write_atomically(folder / "last", newest.name.encode())
         move_into_place(building, target)
     return target
+
+
+def updates_after(rows: Iterable[StepRow], stage: str, steps: int) -> list[StepRow]:
+    """Return the updates of a stage beyond its first ``steps``, and all that were recorded after them."""
+    after: list[StepRow] = []
+    for row in rows:
+        if row.stage == stage and row.step < steps:
+            after = []
+        elif after or row.stage == stage or steps:
+            after.append(row)
+    return after
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Give a file a second name; where the file system has none, copy it."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

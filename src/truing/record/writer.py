@@ -55,6 +55,11 @@ class RunWriter:
         """Write the right answers of tasks, by task id, once."""
         self._write_once(ANSWERS, dump_json(answers))
 
+    def rewrite(self, recipe: str, facts: Mapping[str, Any]) -> None:
+        """Write recipe and run.json again, of a run that is made longer."""
+        write_atomically(self.run_dir / RECIPE, recipe.encode())
+        write_atomically(self.run_dir / RUN, dump_json(facts, indent=2))
+
     def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
         """Record an update; ``rows`` are its samples in order, with the trainer's values."""
         self._check_new(record, rows)

@@ -95,6 +95,14 @@ class EventPrinter:
         """Print where an interrupted run resumes."""
         self.print_text(f"resumed after {step} steps of {stage}")
 
+    def on_longer(self, text: str, **_: Any) -> None:
+        """Print that a stage has more steps than it began with, and what that changes."""
+        self.print_text(text)
+
+    def on_best(self, text: str, **_: Any) -> None:
+        """Print the best checkpoint of a stage by its evaluations."""
+        self.print_text(f"  {text}")
+
     def on_stopped(self, run: str, resumable: bool, **_: Any) -> None:
         """Print that the run stopped by an error or Ctrl-C."""
         remedy = f". Resume with --out {quote(run)} --resume (resume=True)" if resumable else ""

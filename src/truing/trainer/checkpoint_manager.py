@@ -1,6 +1,7 @@
-"""The checkpoints of a run: which are kept, which one an unstable stage returns to, where a run resumes."""
+"""The checkpoints of a run: writes and removes them, and finds where a run resumes or a stage returns to."""
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from torch import nn
@@ -10,13 +11,17 @@ from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.learner import Learner
 from truing.trainer.guard import last_good_step
+from truing.trainer.kept_checkpoints import best_step, kept_steps, seconds_between
 
 
 class CheckpointManager:
     """The folder of a run's checkpoints; a guard changes no key of the recipe that is read here."""
 
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
-        self.folder, self.recipe = folder, recipe
+    def __init__(self, folder: Path, recipe: Recipe, seconds: Callable[[], float] = time.monotonic) -> None:
+        self.folder, self.recipe, self.seconds = folder, recipe, seconds
+        self.scores: dict[str, dict[int, float]] = {}  # by stage and step: larger is better
+        self.write_seconds: float | None = None  # of the newest checkpoint; None before the first
+        self.written_at = seconds()
 
     def path(self, stage: str, step: int) -> Path:
         """Return the folder of the checkpoint after ``step`` steps of a stage."""
@@ -32,30 +37,51 @@ class CheckpointManager:
         path = checkpoint.find_newest(self.folder)
         return None if path is None else checkpoint.read_state(path)
 
+    def best(self, stage: str) -> int | None:
+        """Return the step of the best evaluation that has a checkpoint; None if there is none."""
+        return best_step(self.scores.get(stage, {}), checkpoint.saved_steps(self.folder, stage))
+
     def last_good(self, stage: str, at_most: int, used: Collection[int] = ()) -> int:
         """Return the step of the newest regular checkpoint up to ``at_most``; 0 is the stage's start.
 
-        Checkpoints in ``used`` are not used again, except the stage's start.
+        With ``checkpoint_every = "auto"`` none is regular: where a guard returns to may not depend on the
+        time that steps take. Checkpoints in ``used`` are not used again, except the stage's start.
         """
-        interval = self.recipe.checkpoint_every
-        regular = [
-            step for step in checkpoint.saved_steps(self.folder, stage) if interval and step % interval == 0
-        ]
+        steps = checkpoint.saved_steps(self.folder, stage)
+        regular = [step for step in steps if self._is_regular(step)]
         return max((step for step in regular if step <= at_most and step not in used), default=0)
 
-    def due(self, stage: str, step: int) -> bool:
-        """Return whether the recipe asks for a checkpoint after ``step`` steps of a stage."""
+    def due(self, stage: str, step: int, *, evaluated: bool = False) -> bool:
+        """Return whether a checkpoint is written after ``step`` steps of a stage.
+
+        Args:
+            stage: of the recipe.
+            step: steps that are done.
+            evaluated: whether the policy was just evaluated: the best one so far is saved.
+        """
         interval = self.recipe.checkpoint_every
-        return step == self.recipe.stage(stage).steps or bool(interval and step % interval == 0)
+        if step == self.recipe.stage(stage).steps:
+            return True
+        if interval == "auto":
+            waited = self.seconds() - self.written_at >= seconds_between(self.write_seconds)
+        else:
+            waited = self._is_regular(step)
+        if waited or not evaluated or interval == 0:
+            return waited
+        saved = {*checkpoint.saved_steps(self.folder, stage), step}
+        return best_step(self.scores.get(stage, {}), saved) == step
 
     def save(self, learner: Learner, state: CheckpointState) -> CheckpointState:
-        """Write a checkpoint and remove older ones of the stage; return its state with the digests."""
+        """Write a checkpoint and remove those that are not kept; return its state with the digests."""
         if learner.reference is not None:
             learner.reference.check_unchanged()
+        start = self.seconds()
         saved = checkpoint.save(
             self.folder, state, learner.checkpoint_tables(), learner.optimizer, learner.ranks
         )
-        learner.ranks.on_first("older checkpoints", lambda: self._remove_older(state.stage, state.step))
+        learner.ranks.on_first("older checkpoints", lambda: self._remove_unneeded(state.stage))
+        self.written_at = self.seconds()
+        self.write_seconds = self.written_at - start
         return saved
 
     def remove_leftovers(self, newest: CheckpointState | None) -> None:
@@ -67,15 +93,36 @@ class CheckpointManager:
             for step in checkpoint.saved_steps(self.folder, stage):
                 if stage != newest.stage or step > newest.step:
                     checkpoint.remove(self.path(stage, step))
-        self._remove_older(newest.stage, newest.step)
+        self._remove_unneeded(newest.stage)
 
-    def _remove_older(self, stage: str, step: int) -> None:
-        """Remove the stage's checkpoints that neither resume nor the guard needs after ``step`` steps."""
-        guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
-        oldest = self.last_good(stage, last_good_step(step, guard)) if guard and not last else step
-        for saved_step in checkpoint.saved_steps(self.folder, stage):
-            if saved_step < oldest and not (guard and saved_step == 0 and not last):
-                checkpoint.remove(self.path(stage, saved_step))
+    def _is_regular(self, step: int) -> bool:
+        """Return whether each run of the recipe has a checkpoint after this step of a stage."""
+        interval = self.recipe.checkpoint_every
+        return interval != "auto" and interval > 0 and step % interval == 0
+
+    def _remove_unneeded(self, stage: str) -> None:
+        """Remove the checkpoints of a stage that are not kept."""
+        saved, steps = checkpoint.saved_steps(self.folder, stage), self.recipe.stage(stage).steps
+        is_auto = self.recipe.checkpoint_every == "auto"
+        kept = kept_steps(
+            saved,
+            steps,
+            self.recipe.checkpoint_limit,
+            planned=[step for step in saved if step and (is_auto or step == steps or self._is_regular(step))],
+            best=self.best(stage),
+            needed=self._needed_by_guard(stage, saved),
+        )
+        for step in saved:
+            if step not in kept:
+                checkpoint.remove(self.path(stage, step))
+
+    def _needed_by_guard(self, stage: str, saved: Collection[int]) -> set[int]:
+        """Return the steps that a guard may return to, also if the stage is made longer at its end."""
+        guard = self.recipe.guard
+        if not guard:
+            return set()
+        oldest = self.last_good(stage, last_good_step(max(saved), guard))
+        return {step for step in saved if step == 0 or (step >= oldest and self._is_regular(step))}
 
     def load_previous_stage(self, stage: str, parameters: Mapping[str, nn.Parameter]) -> None:
         """Copy the weights with which the stage before ``stage`` ended; the first stage has none."""

@@ -12,17 +12,20 @@ from truing.learner.restore import restore_weights
 from truing.learner.session import open_session
 
 
-def demonstration_loss(recipe: Recipe, env: Env, run: Path | None = None) -> EvaluationLoss:
-    """Return the loss of a recipe's model, or of a run's newest checkpoint, on ``sft.eval_tasks`` tasks.
+def demonstration_loss(
+    recipe: Recipe, env: Env, run: Path | None = None, checkpoint: str | None = None
+) -> EvaluationLoss:
+    """Return the loss of a recipe's model, or of a run's checkpoint, on ``sft.eval_tasks`` tasks.
 
     Args:
         recipe: with a stage ``sft``.
         env: with the evaluation tasks.
         run: a run directory; None for the model before training.
+        checkpoint: its name; None for the newest.
     """
     with closing(open_session(recipe, env)) as session:
         if run is not None:
-            restore_weights(run, session.loaded, session.parameters)
+            restore_weights(run, session.loaded, session.parameters, checkpoint)
         session.gather_weights()
         policy, cfg = session.whole_policy, recipe.optimizer
         budget = measure_budget(policy, session.parameters, cfg.memory_bytes, cfg.micro_batch_tokens)

@@ -1,6 +1,6 @@
 """Evaluations of a run: proven, and logged with every answer."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 from truing.analysis.estimate import pass_at_json
@@ -21,6 +21,7 @@ def evaluate(run: RunContext, name: str, stage: str, step: int) -> Evaluation:
         partial(prove_evaluated, session),
         lambda ended, answers: event_log.notify("evaluated", {"ended": ended, "answers": answers}),
     )
+    evaluation = replace(evaluation, stage=stage, step=step)
     session.engine.release_memory()
     estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())
     event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at)

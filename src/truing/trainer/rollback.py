@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.changed_settings import standing_rollbacks
 from truing.config import Recipe, recipe_after_rollbacks
 from truing.errors import GuardError
 from truing.learner import checkpoint
@@ -72,9 +73,7 @@ class Rollback:
 
     def _past(self, stage: str, rollbacks: int) -> list[Mapping[str, Any]]:
         """Return the recorded rollbacks of the stage; one that was interrupted and repeated counts once."""
-        payloads = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
-        by_archive = {rollback["kept"]: rollback for rollback in payloads if rollback["stage"] == stage}
-        return list(by_archive.values())[:rollbacks]
+        return standing_rollbacks(RunReader(self.out).events(), stage)[:rollbacks]
 
     def _give_up(self, past: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) -> None:
         """Write the report of all rollbacks and end the run."""

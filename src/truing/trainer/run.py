@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from truing.algos import ALGORITHMS, UpdateConfig
-from truing.analysis.train_result import TrainResult
+from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.config import Recipe, to_toml
-from truing.distributed.ranks import Ranks, check_started, is_launched, join, named_losses
+from truing.distributed.ranks import Ranks, check_started, is_launched, join, named_losses, this_process
 from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
+from truing.learner.checkpoint import CheckpointState
 from truing.learner.eval_tasks import with_eval_tasks
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory, with_replicas
@@ -31,10 +32,20 @@ from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.record.killed_start import remove_killed_start
 from truing.record.no_writer import NoWriter
-from truing.record.store import TOKENIZER
+from truing.record.store import TOKENIZER, rollouts_dir
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
+from truing.trainer.checkpoint_disk import disk_note
+from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.interrupts import sigterm_ends_run
+from truing.trainer.longer_run import (
+    LongerStage,
+    finished_text,
+    is_finished,
+    longer_stages,
+    open_stages,
+    record_longer,
+)
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.reward_definition import check_same_reward_code, check_same_rewards
@@ -62,9 +73,14 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     recipe, notes = with_eval_tasks(recipe, env)
     if resume and not is_launched():  # a launcher has done so, before any rank reads the directory
         resume = not remove_killed_start(out)
+    longer: Sequence[LongerStage] = ()
     if resume:
         recipe = with_recorded_date(recipe, RunReader(out).recipe_table())
-        check_same_recipe(recipe, RunReader(out).recipe_table())
+        newest = CheckpointManager(out / "checkpoints", recipe).newest()
+        check_same_recipe(recipe, RunReader(out).recipe_table(), open_stages(recipe, newest))
+        if newest and is_finished(recipe, out, newest):
+            return _finished(recipe, out, newest, on_event)
+        longer = longer_stages(recipe, out, newest)
     check_started(recipe.trainer.ranks)
     check_placed(recipe)
     device = available_device(recipe.model.device)
@@ -85,7 +101,17 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         named_memory_errors(),
         closing(open_session(recipe, env, ranks, threads)) as session,
     ):
-        return _train(session, out, resume, on_event if ranks.is_first else _ignore, notes)
+        return _train(session, out, resume, longer, on_event if ranks.is_first else _ignore, notes)
+
+
+def _finished(recipe: Recipe, out: Path, newest: CheckpointState, on_event: EventCallback) -> TrainResult:
+    """Return the result of a finished run, which stays as it is; finish what a kill left of its end."""
+    if this_process().is_first:
+        if any(rollouts_dir(out).glob("*")):
+            compact(out)
+        on_event("resumed", {"stage": newest.stage, "step": newest.step})
+        on_event("note", {"text": finished_text(recipe)})
+    return TrainResult(out, evaluations_of(RunReader(out).events()))
 
 
 def _ignore(kind: str, facts: Mapping[str, Any]) -> None:
@@ -93,7 +119,12 @@ def _ignore(kind: str, facts: Mapping[str, Any]) -> None:
 
 
 def _train(
-    session: Session, out: Path, resume: bool, on_event: EventCallback, notes: Sequence[str]
+    session: Session,
+    out: Path,
+    resume: bool,
+    longer: Sequence[LongerStage],
+    on_event: EventCallback,
+    notes: Sequence[str],
 ) -> TrainResult:
     """Check what is declared, then train and record."""
     recipe, env, ranks = session.recipe, session.env, session.ranks
@@ -125,7 +156,10 @@ def _train(
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)
         event_log.notify("start", {"run": str(out)})
+        record_longer(longer, recipe, writer, event_log)
         texts = [("note", text) for text in (*env.notes, *notes, *startup_notes(session))]
+        if ranks.is_first:
+            texts.append(("note", disk_note(session, out)))
         event_log.log_once([*(("finding", text) for text in findings), *texts], recorded)
         try:
             with named_memory_errors():

@@ -12,7 +12,7 @@ from truing.instrumentation.rank_facts import rank_facts
 from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.learner.checkpoint import CheckpointState, read_state
 from truing.learner.coefficients import LossCoefficients
-from truing.learner.evaluation_loss import evaluation_loss
+from truing.learner.evaluation_loss import EvaluationLoss, evaluation_loss
 from truing.learner.learner import open_learner
 from truing.learner.step import train_step
 from truing.record import RunReader, SampleRow
@@ -177,11 +177,13 @@ class StageTrainer:
                 facts = learner.reference_sync_facts()
                 self.run.event_log.log("reference", stage=self.stage, step=step - 1, **facts)
 
-    def measure_loss(self, step: int) -> None:
-        """Log the loss on demonstrations of evaluation tasks, if SFT has any."""
-        if self.stage == "sft" and self.session.loss_tasks:
-            measured = evaluation_loss(self.session, self.learner.model, self.learner.micro_batches)
-            self.run.event_log.log("eval_loss", stage=self.stage, step=step, **asdict(measured))
+    def measure_loss(self, step: int) -> EvaluationLoss | None:
+        """Log and return the loss on demonstrations of evaluation tasks, if SFT has any."""
+        if self.stage != "sft" or not self.session.loss_tasks:
+            return None
+        measured = evaluation_loss(self.session, self.learner.model, self.learner.micro_batches)
+        self.run.event_log.log("eval_loss", stage=self.stage, step=step, **asdict(measured))
+        return measured
 
     def save(self, step: int) -> None:
         """Write a checkpoint after ``step`` steps."""

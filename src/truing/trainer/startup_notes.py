@@ -31,6 +31,11 @@ def startup_notes(session: Session) -> Iterator[str]:
     yield from _new_tokens(session)
     yield from _no_prefix_tree(session)
     yield from _no_routes(session)
+    if session.recipe.guard and session.recipe.checkpoint_every in ("auto", 0):
+        yield (
+            "a rollback of the guard returns to the start of the stage: the times of other checkpoints differ"
+            " from run to run; with a number, checkpoint_every makes regular ones that it may return to"
+        )
     if not session.recipe.episode.lock_step:
         yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
     yield from _tables_without_effect(session.recipe)

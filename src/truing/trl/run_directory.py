@@ -1,4 +1,4 @@
-"""The run directory of a TRL script: ``truing``, ``truing-2``, … in its ``output_dir``."""
+"""The run directory of a TRL script: ``truing``, ``truing-2``, … in its ``output_dir``; its checkpoints."""
 
 from pathlib import Path
 from shlex import quote
@@ -6,7 +6,8 @@ from shlex import quote
 from rich.console import Console
 
 from truing.errors import RecordError
-from truing.learner.checkpoint import find_newest
+from truing.learner.checkpoint import CheckpointState, checkpoint_path, read_state
+from truing.record import RunReader
 from truing.terminal.run_result import command_name, doctor_line
 from truing.utils.format import escape_lines
 
@@ -15,8 +16,8 @@ def run_directory(output: Path, resume: str | bool | None) -> Path:
     """Return a new run directory in ``output``, or with ``resume`` the newest one (True) or a path's."""
     if isinstance(resume, str):
         path = Path(resume)
-        if (path.parent.parent / "recipe.toml").is_file():
-            return _run_of(path)
+        if checkpoint_named(resume) is not None:
+            return path.parent.parent
         if not (path / "recipe.toml").is_file():
             raise RecordError(
                 "resume_from_checkpoint is not a checkpoint or a run directory",
@@ -36,19 +37,6 @@ def run_directory(output: Path, resume: str | bool | None) -> Path:
     return max(runs, key=lambda path: path.stat().st_mtime)
 
 
-def _run_of(checkpoint: Path) -> Path:
-    """Return the run directory of a checkpoint; raise unless it is the newest one of its run."""
-    newest = find_newest(checkpoint.parent)
-    if newest is None or newest.name != checkpoint.name:
-        raise RecordError(
-            "resume_from_checkpoint is not the newest checkpoint of its run",
-            got=checkpoint,
-            expected="none is left" if newest is None else newest,
-            remedy="pass True, or get_last_checkpoint(output_dir): a run goes on from its newest checkpoint",
-        )
-    return checkpoint.parent.parent
-
-
 def print_end(run: Path) -> None:
     """Print where the run is, what the doctor found, and the command of the board."""
     console, command = Console(stderr=True, highlight=False), command_name()
@@ -56,3 +44,16 @@ def print_end(run: Path) -> None:
     lines = {f"run: {run}": "", found: style, f"board: {command} board {quote(str(run))}": ""}
     for text, line_style in lines.items():
         console.print(escape_lines(text), style=line_style or None, markup=False, soft_wrap=True)
+
+
+def checkpoint_named(path: str | bool | None) -> CheckpointState | None:
+    """Return the state of the checkpoint of a run that a path names; None if it names something else."""
+    if not isinstance(path, str) or not (Path(path).parent.parent / "recipe.toml").is_file():
+        return None
+    return read_state(checkpoint_path(Path(path).parent, Path(path).name))
+
+
+def best_checkpoint(run: Path) -> CheckpointState | None:
+    """Return the state of the best checkpoint by evaluation of a run; None if there is no choice."""
+    found = [event.payload for event in RunReader(run).events() if event.kind == "best"]
+    return CheckpointState(found[-1]["stage"], found[-1]["step"]) if found else None

@@ -7,11 +7,13 @@ from typing import Any
 
 from truing.config import Recipe
 from truing.errors import RecordError
+from truing.learner.checkpoint import CheckpointState
 from truing.learner.restore import restore_policy
 from truing.models.export import export
 from truing.trl import card
 from truing.trl.arguments.config_base import TrlConfig
 from truing.trl.arguments.processes import Accelerator
+from truing.trl.run_directory import best_checkpoint
 
 
 class SavingMethods:
@@ -30,7 +32,8 @@ class SavingMethods:
         if not self.accelerator.is_main_process:
             return
         folder = Path(output_dir) if output_dir is not None else self.output
-        policy = restore_policy(self._trained())
+        best = self._best()
+        policy = restore_policy(self._trained(), best and best.name)
         new = folder / ".export"
         shutil.rmtree(new, ignore_errors=True)
         kind = "adapter" if self.recipe.lora else "merged"
@@ -67,6 +70,10 @@ class SavingMethods:
     def _create_repository(self) -> str:
         """Create the repository on the hub, if there is none; return its id."""
         return card.create_repository(self.args, self.output.resolve().name)
+
+    def _best(self) -> CheckpointState | None:
+        """Return the checkpoint with the trained model; None is the newest."""
+        return best_checkpoint(self._trained()) if self.args.load_best_model_at_end else None
 
     def _trained(self) -> Path:
         if self.run is None:

@@ -123,7 +123,8 @@ class SFTTrainer(TrlTrainer):
                 "sft": self.recipe.stage("sft").model_copy(update={"eval_tasks": len(rows.conversations)})
             }
         )
-        measured = demonstration_loss(recipe, self._env_of(rows), self.run)
+        best = self._best() if self.run else None
+        measured = demonstration_loss(recipe, self._env_of(rows), self.run, best and best.name)
         return self._evaluated({f"{metric_key_prefix}_loss": measured.loss})
 
     def _eval_rows(self, dataset: Any) -> SftRows:

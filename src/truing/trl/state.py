@@ -3,12 +3,15 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from truing.analysis.current_events import current_evaluations
 from truing.errors import InvalidValueError
 from truing.learner.learner import Learner
+from truing.record import Event, RunReader, StepRow
 from truing.trackers.aliases import trl_metrics
 from truing.trainer.events import STOP
 from truing.trl.arguments.batches import Batches
@@ -83,6 +86,7 @@ class RunState:
             logging_steps=max(1, logging_every) * batches.updates,
         )
         self.control = TrainerControl()
+        self.run = Path()  # the directory of the training
         self.processing_class: Any = None
         self.learner: Learner | None = None  # while it trains
         self._begun = False
@@ -97,6 +101,8 @@ class RunState:
 
     def on_event(self, kind: str, facts: Mapping[str, Any]) -> Literal["stop"] | None:
         """Take an event of the run; ask it to stop if a callback does."""
+        if kind == "resumed":
+            self._restore()
         if kind == "learner":
             self.learner = facts["learner"]
         if kind in ("learner", "evaluating") and not self._begun:
@@ -111,10 +117,23 @@ class RunState:
             self.call("on_save")
         return STOP if self.control.should_training_stop else None
 
-    def reset(self) -> None:
-        """Prepare for a training."""
-        self._started = time.monotonic()
+    def reset(self, run: Path) -> None:
+        """Prepare for a training that is recorded in ``run``."""
+        self.run, self._started = run, time.monotonic()
         self.control, self._begun = TrainerControl(), False
+
+    def _restore(self) -> None:
+        """Follow what a resumed run has recorded, without calling the callbacks again."""
+        self.state.log_history, self._pending, self._losses = [], [], []
+        callbacks, self.callbacks = self.callbacks, []
+        reader = RunReader(self.run)
+        evaluated = recorded_evaluations(reader.events())
+        for row in (None, *reader.iter_steps()):
+            if row is not None:
+                self._step(row)
+            for metrics in evaluated.get(0 if row is None else row.step + 1, ()):
+                self._evaluated(metrics)
+        self.callbacks = callbacks
 
     def _begin(self) -> None:
         """Call what precedes the first step."""
@@ -164,7 +183,7 @@ class RunState:
                 remedy=UNREAD_FLAGS[asked[0]],
             )
 
-    def _step(self, record: StepRecord) -> None:
+    def _step(self, record: StepRecord | StepRow) -> None:
         done = record.step + 1
         self.state.global_step = done * self.batches.updates
         self.state.epoch = done / self.batches.steps_per_epoch
@@ -213,6 +232,17 @@ class RunState:
         value, best = metrics[name], self.state.best_metric
         if best is None or (value > best if self.args.greater_is_better else value < best):
             self.state.best_metric, self.state.best_global_step = value, self.state.global_step
+
+
+def recorded_evaluations(events: Sequence[Event]) -> dict[int, list[dict[str, float]]]:
+    """Return the evaluations of a run under TRL's names, by the steps that were done."""
+    found: dict[int, list[dict[str, float]]] = {}
+    for payload in current_evaluations(events).values():
+        found.setdefault(payload["step"], []).append(eval_metrics(payload["estimate"], payload["parts"]))
+    losses = {event.payload["step"]: event.payload["loss"] for event in events if event.kind == "eval_loss"}
+    for step, loss in losses.items():
+        found.setdefault(step, []).append({"eval_loss": loss})
+    return found
 
 
 def eval_metrics(estimate: Mapping[str, Any], parts: Mapping[str, float]) -> dict[str, float]:

@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +24,7 @@ from truing.models.new_tokens import new_tokens_note
 from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
+from truing.trainer.go_back import go_back
 from truing.trl.arguments.adapters import lora_table
 from truing.trl.arguments.batches import Batches
 from truing.trl.arguments.config_base import TrlConfig
@@ -41,7 +43,7 @@ from truing.trl.models import (
     read_variables,
     tokenizer_of,
 )
-from truing.trl.run_directory import print_end, run_directory
+from truing.trl.run_directory import checkpoint_named, print_end, run_directory
 from truing.trl.saving_methods import SavingMethods
 from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
@@ -164,7 +166,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._state.callbacks = [*self._state.callbacks, *check_callbacks([callback])]
 
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
-        """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
+        """Train; ``True`` continues the newest run in ``output_dir``, a path that run, or its checkpoint."""
         resume = checkpoint_of(resume_from_checkpoint or self.args.resume_from_checkpoint)
         if self.result is not None and not resume:
             raise RecordError(
@@ -180,7 +182,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self.run = run_directory(self.output, resume)
         if not resume:
             self._on_first("checkpoint folders", lambda: remove_folders(self.output))
-        self._state.reset()
+        self._state.reset(self.run)
+        if checkpoint := checkpoint_named(resume):
+            step_back = partial(go_back, self.run, checkpoint.step, checkpoint.stage)
+            self.accelerator.print(self._on_first("going back to a checkpoint", step_back))
         try:
             with self._naming_arguments(), self._events(self.run) as on_event:
                 self.result = train(
@@ -225,8 +230,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             self._write_inputs()
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
         target = self.run or self.output / UNTRAINED
+        best = self._best() if self.run else None
+        place = {"step": best.step, "stage": best.stage} if best else {}
         with self._naming_arguments():
-            found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
+            found = evaluate(target, overrides=overrides, **place, env=self.env, trust=True)  # its own run
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
@@ -286,7 +293,10 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def _take_weights(self) -> None:
         """Give the trained weights to the model object that was passed, or load the trained model."""
-        policy = restore_policy(self._trained()).policy
+        run, best = self._trained(), self._best()
+        if best is not None:
+            self._state.state.best_model_checkpoint = str(run / "checkpoints" / best.name)
+        policy = restore_policy(run, best and best.name).policy
         if isinstance(self._given, str) or self.recipe.lora:
             self.model = policy
         else:

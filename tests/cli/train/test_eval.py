@@ -59,7 +59,7 @@ def test_a_run_is_evaluated_as_it_was_when_it_ended(finished):
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
 def test_a_checkpoint_is_the_policy_at_the_end_of_its_stage(finished, stage):
     expected = mean_reward(finished.evaluations[f"after_{stage}"])
-    result = evaluate(finished.run, "--checkpoint", f"{stage}-000003")
+    result = evaluate(finished.run, "--step", "3", "--stage", stage)
     assert result["eval"][str(finished.run)]["mean"] == pytest.approx(expected, abs=1e-12)
 
 
@@ -106,7 +106,7 @@ def test_different_tasks_have_no_difference(finished, toml):
     assert "different tasks" in outcome.err
 
 
-@pytest.mark.parametrize("words", [["--checkpoint", "sft-000009"], ["eval.taskz=3"]])
+@pytest.mark.parametrize("words", [["--step", "9"], ["eval.taskz=3"]])
 def test_errors_have_exit_code_2(finished, words):
     outcome = command("eval", finished.run, *words)
     assert outcome.code == 2

@@ -151,3 +151,10 @@ def test_the_last_lines_name_what_the_doctor_found_the_strongest_first(toml, tmp
 def test_of_a_clean_run_the_last_lines_report_no_finding(toml, tmp_path):
     outcome = command("train", toml(), 'stages=["sft"]', "sft.steps=1", "--out", tmp_path / "run")
     assert f"doctor: 1 update judged, no rule found anything: truing check {tmp_path / 'run'}" in outcome.out
+
+
+@pytest.mark.parametrize("words", [["--step", "1"], ["--resume", "--stage", "sft"]])
+def test_a_step_is_of_a_run_that_is_resumed(toml, tmp_path, words):
+    outcome = command("train", toml(), "--out", tmp_path / "run", *words)
+    assert outcome.code == 2
+    assert "expected: --out RUN --resume --step N" in outcome.err

@@ -46,6 +46,7 @@ class RunView:
             raise RecordError(f"{self.name} contains {problem}; it is not shown")
         if changed := self.run.refresh():
             self.all_findings = recorded_findings(self.run.events)
+            self.__dict__.pop("recipe", None)  # a run that is made longer has another
         return changed
 
     @cached_property
@@ -67,8 +68,7 @@ class RunView:
             return self.recipe
         if stage not in self.recipe.stages:
             return f"the recipe in run.json has no stage {stage}"
-        rollbacks = [event.payload for event in self.run.events if event.kind == "rollback"]
-        return recipe_at(self.recipe, rollbacks, stage, step)
+        return recipe_at(self.recipe, self.run.events, stage, step)
 
     @property
     def problems(self) -> list[str]:

@@ -15,15 +15,21 @@ def export(
         Path | None, typer.Option(help="New folder; by default RUN/export, or RUN/adapter.")
     ] = None,
     adapter: Annotated[bool, typer.Option("--adapter", help="Write only the adapter, for peft.")] = False,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Steps of the checkpoint; by default the newest.")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Stage of --step; by default the last that has such a checkpoint.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Write a run's newest checkpoint, merged or as an adapter, with its sampling parameters."""
-    from truing.learner.restore import restore_policy
+    """Write a checkpoint of a run, merged or as an adapter, with its sampling parameters."""
+    from truing.learner.restore import checkpoint_after, restore_policy
     from truing.models.export import export as write
 
     kind = "adapter" if adapter else "merged"
     out = to or run / ("adapter" if adapter else "export")
-    restored = restore_policy(run)
+    restored = restore_policy(run, None if step is None else checkpoint_after(run, step, stage))
     warnings = write(restored.policy, restored.loaded, restored.sampling_params, out, kind)
     if as_json:
         print(json.dumps({"path": str(out), "kind": kind, "warnings": warnings}))

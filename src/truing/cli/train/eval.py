@@ -14,8 +14,11 @@ def evaluate_target(
     against: Annotated[
         Path | None, typer.Option(help="A recipe or run to compare with, task by task.")
     ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Checkpoint of the run, such as grpo-000040.")
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Steps of the run's checkpoint; by default the newest.")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Stage of --step; by default the last that has such a checkpoint.")
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Start and import what the recipe in a run directory names.")
@@ -27,7 +30,7 @@ def evaluate_target(
     from truing.api import evaluate
     from truing.utils.jsonl import dump_json
 
-    first = evaluate(target, overrides=overrides or (), checkpoint=checkpoint, trust=trust)
+    first = evaluate(target, overrides=overrides or (), step=step, stage=stage, trust=trust)
     second = evaluate(against, overrides=overrides or (), trust=trust) if against is not None else None
     gain = first.gain_over(second) if second is not None else None
     pass_gains = first.pass_at_gains(second) if second is not None else {}

@@ -10,6 +10,7 @@ from rich.console import Console
 from truing.cli.output import exit_code_of_ranks, keep_running
 from truing.cli.recipe import recipe_of
 from truing.config import TrlOptions, read_table, translate_options
+from truing.errors import RecordError
 from truing.utils.end_with_parent import end_with_parent
 from truing.utils.format import escape_lines
 from truing.utils.process_state import no_early_exit
@@ -33,6 +34,15 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         typer.Option("--out", "--output-dir", help="Run directory; by default a new one under runs/."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="With --resume: from the checkpoint after so many steps; later ones are set aside."
+        ),
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Stage of --step; by default the last that has such a checkpoint.")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda, as model.device; by default CUDA if available.")
     ] = None,
@@ -93,12 +103,15 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     ]
     options = translate_options(trl_options, read_table(recipe), command_line)
     resolved = recipe_of(recipe, [*options.overrides, *command_line])
-    for note in options.notes:
+    from truing.distributed.ranks import is_launched
+
+    notes = options.notes
+    if not is_launched():  # whoever started the ranks has done so
+        notes = (*notes, *_gone_back(out if resume else None, step, stage))
+    for note in notes:
         Console(stderr=True, highlight=False).print(
             escape_lines(f"note: {note}"), markup=False, soft_wrap=True
         )
-    from truing.distributed.ranks import is_launched
-
     if (ray or resolved.trainer.ranks > 1) and not is_launched():
         from truing.cli.train.start_ranks import start_ranks, start_ranks_by_ray
 
@@ -114,3 +127,18 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         print(result_json(result))
     else:
         print_result(Console(highlight=False), result)
+
+
+def _gone_back(resumed: Path | None, step: int | None, stage: str | None) -> list[str]:
+    """Return a run to a step, if one is given; return what became of later ones."""
+    if step is None and stage is None:
+        return []
+    if resumed is None or step is None:
+        raise RecordError(
+            "--step is of a run that is resumed, and --stage of a step",
+            got=" ".join(f"--{name} {value}" for name, value in (("step", step), ("stage", stage)) if value),
+            expected="--out RUN --resume --step N",
+        )
+    from truing.trainer.go_back import go_back
+
+    return [go_back(resumed, step, stage)]

@@ -16,8 +16,7 @@ from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import Estimate, Interval, read_estimate, read_pass_at
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings, strongest_by_rule
-from truing.record.store import RUN
-from truing.record.undone_updates import ABANDONED
+from truing.record.store import ABANDONED, RUN
 from truing.record.update_columns import UpdateColumns
 
 RunState = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]

@@ -51,7 +51,11 @@ TRANSLATED = {
     "metric_for_best_model": "`state.best_metric`, which `EarlyStoppingCallback` reads",
     "greater_is_better": "whether the best is the greatest; not given, of all metrics but a loss",
     "save_strategy": "`checkpoint_every`; the last step is always saved",
-    "save_steps": "`checkpoint_every`; a number below 1 is a share of the steps",
+    "save_steps": "`checkpoint_every`; a number below 1 is a share of the steps, and TRL's default of 500 is"
+    " `auto`: a kill costs at most some minutes",
+    "save_total_limit": "`checkpoint_limit`; not given, the newest two, the best and three others are kept",
+    "load_best_model_at_end": "after `train()` the model is that of the best checkpoint, chosen by the reward"
+    " (SFT: the loss) on one half of `eval_dataset`; on the other half the run says how good it is",
     "push_to_hub": "pushes the saved model and its card after `train()`",
     "hub_model_id": "repository of `push_to_hub`",
     "hub_token": "token of `push_to_hub`",
@@ -59,7 +63,7 @@ TRANSLATED = {
     "hub_revision": "branch of `push_to_hub`",
     "disable_tqdm": "whether progress is shown",
     "resume_from_checkpoint": "as the argument of `train()`: `True` continues the newest run in `output_dir`,"
-    " and so does its newest `checkpoint-N`",
+    " a path that run, or that checkpoint of a run, such as `checkpoint-N` in `output_dir`",
     "model_init_kwargs": "`model.revision` and `model.dtype`; `attn_implementation`, `device_map` and"
     " `use_cache` have no effect; others are refused",
     "num_generations": "`group_size`",
@@ -135,8 +139,8 @@ _NO_EFFECT = {
         log_completions log_multimodal num_completions_to_print log_unique_prompts skip_memory_metrics
         include_num_input_tokens_seen logging_nan_inf_filter log_level log_level_replica log_on_each_node
         debug""",
-    "the newest checkpoint is kept, written by the first rank, and restored exactly": """
-        save_only_model save_on_each_node save_total_limit enable_jit_checkpoint full_determinism""",
+    "a checkpoint has all that exact resume needs, once for all processes": """
+        save_only_model save_on_each_node enable_jit_checkpoint full_determinism""",
     "the model is pushed once, at the end of the training": "hub_strategy hub_always_push",
     "TRL's trainer does not read it either": "do_train do_eval do_predict prediction_loss_only",
     "reward functions get all columns": "remove_unused_columns label_names",
@@ -167,7 +171,6 @@ _REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
         "Truing has no compute_metrics, but those of `truing explain metrics`",
         (),
     ),
-    "load_best_model_at_end": ("choosing a checkpoint by an evaluation makes that evaluation too high", ()),
     "ignore_data_skip": ("a resumed run continues where it ended, bit for bit", ()),
     "restore_callback_states_from_checkpoint": ("callbacks are not saved: a checkpoint holds the run", ()),
     "data_seed": ("the order of tasks derives from `seed`", ()),

@@ -74,9 +74,29 @@ def common_tables(args: TrlConfig, batches: Batches, ranks: int, problems: Probl
             "max_grad_norm": args.max_grad_norm or NO_CLIPPING,
             **learning_schedule(args, batches, problems),
         },
-        "checkpoint_every": _every(args, batches, "save"),
+        **_checkpoint_keys(args, batches, problems),
         "track": {"to": _trackers(args, problems), "project": args.project, "names": "trl"},
     }
+
+
+def _checkpoint_keys(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
+    """Return when checkpoints are written, and how many are kept."""
+    is_default = _strategy(args.save_strategy) == "steps" and args.save_steps == args.defaults()["save_steps"]
+    every = "auto" if is_default else _every(args, batches, "save")
+    if args.load_best_model_at_end:
+        for name in ("eval_strategy", "save_strategy"):
+            if _strategy(getattr(args, name)) == "no":
+                reason = "load_best_model_at_end chooses among checkpoints that were evaluated"
+                problems.add(name, "no", reason, "set it to steps")
+        metric = (args.metric_for_best_model or "").removeprefix("eval_")
+        if metric not in ("", "reward", "loss"):
+            reason = "with load_best_model_at_end the best is chosen by the reward, in SFT by the loss"
+            problems.add("metric_for_best_model", metric, reason, "leave it out")
+    if args.save_total_limit is None or args.save_total_limit <= 0:  # as in transformers, no limit
+        return {"checkpoint_every": every}
+    # as in transformers, the newest is kept beside the best
+    limit = max(args.save_total_limit, 2 if args.load_best_model_at_end else 1)
+    return {"checkpoint_every": every, "checkpoint_limit": limit}
 
 
 def model_table(args: TrlConfig, problems: Problems) -> Table:

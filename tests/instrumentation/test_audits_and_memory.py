@@ -17,11 +17,11 @@ def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, mo
     monkeypatch.setattr(audit_schedule, "check_gradient_sum", fails)
     run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     reader = RunReader(run)
-    first = reader.steps()[0]
-    assert first.facts["not_audited"] == ["gradient"]
-    assert "row_gradients" not in first.facts
-    assert "plain" in first.facts  # the other audits ran
-    assert first.facts["audit_cost"]["gradient"] > 0  # as costly as if it had ended: not tried at each update
+    first, second, third = (row.facts for row in reader.steps()[:3])
+    assert third["not_audited"] == ["gradient"]
+    assert "row_gradients" not in third
+    assert ("plain" in first, "gradient" in second) == (True, True)  # the other audits ran
+    assert third["audit_cost"]["gradient"] > 0  # as costly as if it had ended: not tried at each update
     texts = [event.payload["text"] for event in reader.events() if event.kind == "incident"]
     assert (
         texts[0] == "memory ran out in the audit 'gradient', which is left out here: lower optimizer.memory"
@@ -47,7 +47,8 @@ def test_after_an_audit_without_memory_the_update_has_its_dropout_and_no_gradien
         return real(learner, *args)
 
     monkeypatch.setattr(audit_schedule, "draw_audit_facts", fails)
-    monkeypatch.setattr(audit_schedule.CrossCheck, "row_facts", lambda *_: {})  # as where it is not due
+    for audit in ("row_facts", "gradient_facts"):  # as where they are not due
+        monkeypatch.setattr(audit_schedule.CrossCheck, audit, lambda *_: {})
     monkeypatch.setattr(step, "accumulate_gradients", watched)
     lora = {"rank": 2, "alpha": 4.0, "dropout": 0.1}
     truing.train(mini(lora=lora), out=tmp_path / "run", on_event=lambda *_: None)
@@ -64,7 +65,7 @@ def test_an_audit_that_fails_otherwise_ends_the_run(mini, tmp_path, monkeypatch)
 
 
 def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeypatch):
-    """They have at most half of the trainer's tokens, or one row: another split than the trainer's."""
+    """They have at most half of the trainer's rows, or one: another split than the trainer's."""
     real, splits = gradient_sum_check._smaller, []
 
     def watched(learner, rows, as_trained):
@@ -76,8 +77,9 @@ def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeyp
     with_gradient = [split for split in splits if split[0]]
     assert with_gradient
     for trained, audited in with_gradient:
-        most = max(micro.tokens for micro in trained) // 2
-        assert all(micro.tokens <= most or len(micro.samples) == 1 for micro in audited)
+        most = max(len(micro.samples) for micro in trained) // 2
+        assert all(len(micro.samples) <= max(1, most) for micro in audited)
+        assert max(micro.tokens for micro in audited) <= max(micro.tokens for micro in trained)
         one, other = (
             sorted(row.sample_id for micro in split for row in micro.samples) for split in (trained, audited)
         )
@@ -88,7 +90,7 @@ def test_a_fault_in_how_the_trainer_splits_rows_is_not_repeated(mini, tmp_path):
     """The second micro-batch is the first again; the sum is still that of all rows."""
     with ROW_TWICE.plant():
         run = truing.train(
-            mini(optimizer={"micro_batch_tokens": 64}, doctor={"stop": False}),
+            mini(optimizer={"micro_batch_tokens": 64}, doctor={"stop": False, "budget": 1.0}),
             out=tmp_path / "run",
             on_event=lambda *_: None,
         ).run

@@ -5,7 +5,6 @@ gradient is compared with their sum. A gradient that is lost, counted twice, cle
 the optimizer shows as a difference.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -22,9 +21,9 @@ from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
-from truing.models.forward.hidden_states import MicroBatch, split_micro_batches
+from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
-from truing.models.forward.score import causal_model, computed_precision, score
+from truing.models.forward.score import computed_precision, score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 from truing.utils.phase_clock import phase
@@ -127,21 +126,14 @@ def _missing(learner: Learner, names: Sequence[str], tested: Sequence[Sample], r
 
 
 def _smaller(learner: Learner, rows: Sequence[Sample], as_trained: Sequence[MicroBatch]) -> list[MicroBatch]:
-    """Halve rows until each part has at most half of the tokens of the trainer's largest, or one row.
+    """Split rows into parts of half as many as the trainer's largest micro-batch has, or of one.
 
-    Each part is split by itself, so that a fault in how the trainer splits all rows is not repeated here.
+    Rows and not tokens: parts of a long prompt that all rows share are hardly smaller than the whole. Each
+    part is split by itself, so that a fault in how the trainer splits all rows is not repeated here.
     """
-    most, causal = max((micro.tokens for micro in as_trained), default=0) // 2, causal_model(learner.model)
-
-    def parts(rows: Sequence[Sample]) -> list[Sequence[Sample]]:
-        tokens = sum(micro.tokens for micro in split_micro_batches(causal, rows, sys.maxsize))
-        if len(rows) < 2 or tokens <= most:
-            return [rows]
-        return [*parts(rows[: len(rows) // 2]), *parts(rows[len(rows) // 2 :])]
-
-    return [
-        micro for part in parts(rows) for micro in learner.memory_budget.micro_batches(learner.model, part)
-    ]
+    most = max(1, max((len(micro.samples) for micro in as_trained), default=0) // 2)
+    parts = [rows[start : start + most] for start in range(0, len(rows), most)]
+    return [micro for part in parts for micro in learner.memory_budget.micro_batches(learner.model, part)]
 
 
 def _add_gradients(

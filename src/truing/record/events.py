@@ -97,7 +97,7 @@ class RuleFinding(Position):
     expected: Text
     remedy: Text
     log10_odds: Number | None
-    marks: dict[Text, list[tuple[Count, Count]]]
+    marks: dict[Text, list[tuple[Integer, Integer]]]
 
 
 class Incident(Note):

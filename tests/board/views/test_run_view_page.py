@@ -28,7 +28,7 @@ def run_board(tmp_path):
         writer.write_event("eval", **evaluation("elsewhere@x", 0.5))
         writer.write_event("resumed", stage="grpo", step=4, suppress={})
         writer.write_event("incident", what="x", stage="grpo", step=3, text="an attempt failed")
-        writer.write_event("memory", need=3)
+        writer.write_event("pause", need=3)
         writer.write_event("checkpoint", name="grpo-4")
         writer.write_event(
             "stopped", reason="it broke", error="RecordError", message="it broke\n  got: 5", traceback=""
@@ -66,7 +66,7 @@ def test_stages_have_their_rows_and_the_number_of_their_first_update(run_board):
 def test_what_happened_is_reported_newest_first_and_counts_from_one(run_board):
     assert [(each["kind"], each["text"]) for each in run_board["events"]] == [
         ("stopped", "it broke\n  got: 5"),
-        ("memory", "need 3"),
+        ("pause", "need 3"),
         ("incident", "grpo 4: an attempt failed"),
         ("resumed", "grpo: resumed after 4 updates"),
         ("eval", "elsewhere@x: 0.500 [0.400, 0.600] (assumes many tasks) of 8 tasks"),

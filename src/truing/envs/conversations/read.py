@@ -1,6 +1,6 @@
 """A row of any data set as a conversation. All paths that train or prompt read their rows here."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -72,21 +72,15 @@ def read_row(
         DataError: it cannot be used; the error names row, column and key.
     """
     check_encodable(row, where)
-    for column in MEDIA:
-        if row.get(column):
-            raise Place(where, column).error(
-                row[column], "rows of text: Truing trains on text", "remove the column"
-            )
+    _check_no_media(row, where)
     given = row.get(tools) if tools else None
     specs = () if given is None else read_tools(given, Place(where, tools or ""))
     parts = [_part(row, Place(where, column), specs, i, raw=raw) for i, column in enumerate(columns)]
     is_text = all(part.is_text for part in parts)
     if raw and not is_text and any(part.is_text for part in parts):
-        kinds = [
-            f"{column}: {'text' if part.is_text else 'messages'}"
-            for column, part in zip(columns, parts, strict=True)
-        ]
-        raise DataError(f"{where} has text beside messages", got=", ".join(kinds), expected="one of both")
+        kinds = ("text" if part.is_text else "messages" for part in parts)
+        got = ", ".join(f"{column}: {kind}" for column, kind in zip(columns, kinds, strict=True))
+        raise DataError(f"{where} has text beside messages", got=got, expected="one of both")
     variables = _variables(row.get(TEMPLATE_KWARGS), Place(where, TEMPLATE_KWARGS))
     read = [each for part in parts for each in part.messages]
     remarks = [remark for each in read for remark in each.remarks]
@@ -105,6 +99,16 @@ def read_row(
         frozenset(i for i, each in enumerate(read) if each.trained),
         tuple(dict.fromkeys(remarks)),
     )
+
+
+def _check_no_media(row: Mapping[str, Any], where: str) -> None:
+    """Raise if a row has images, sound or video for the model."""
+    for column in MEDIA:
+        value = row.get(column)
+        if value is not None and not (isinstance(value, Sized) and len(value) == 0):
+            raise Place(where, column).error(
+                value, "rows of text: Truing trains on text", "remove the column"
+            )
 
 
 def is_sharegpt(row: Mapping[str, Any]) -> bool:

@@ -64,14 +64,14 @@ def import_run(log: Log) -> ImportedRun:
             or "rename columns to the names of the same quantities in `truing explain metrics`",
         )
     points, notes = usable_points(log.points, read)
-    if log.points and not points:
-        raise RecordError(
-            f"no record has a step in {log.format}",
-            got=log.points[0].where.rstrip(","),
-            expected="a whole number in each",
-            remedy="export the step with the metrics",
-        )
     logged, back = _by_step(points, read)
+    if not logged and not log.rows:
+        raise RecordError(
+            f"no record of {log.format} has a step and a number that is read",
+            got="; ".join(notes) or f"{len(log.points)} records",
+            expected="a step and a number in each",
+            remedy="export the step with the metrics, in full precision",
+        )
     numbers = {step: _ours(theirs, read, trainer) for step, theirs in logged.items()}
     filled = drop_filled(numbers, {ours: theirs for theirs, ours in read.items()}, trainer)
     for step, rows in log.rows.items():

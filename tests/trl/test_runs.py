@@ -170,7 +170,7 @@ def test_new_tokens_are_tokens_in_the_data_and_noted_if_an_adapter_does_not_trai
     notes = [event.payload["text"] for event in RunReader(trainer.run).events() if event.kind == "note"]
     assert [text for text in notes if "<plan>" in text] == [note]
     (row, *_) = RunReader(trainer.run).samples("sft", 0)
-    assert len(tokenizer) - 1 in row.token_ids.tolist()
+    assert len(tokenizer) - 1 in row.sample.token_ids.tolist()
 
 
 def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):

@@ -19,8 +19,7 @@ class DoctorConfig(FrozenModel):
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
     """Share of a stage's computation, in tokens, for audits (extra passes over some rows); 1 audits all."""
     shaping: tuple[str, ...] = ()
-    """Parts of the reward that only shape it, such as a bonus for short answers. Checks judge the part with
-    the largest weight among the others."""
+    """Parts of the reward that only shape it, such as a bonus for short answers: checks judge the others."""
     suppress: dict[str, str] = Field(default_factory=dict)
     """Rules whose findings are intended, each with the reason: `REF001 = "synced by hand"`."""
 

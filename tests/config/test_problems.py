@@ -106,6 +106,24 @@ def test_text_in_the_place_of_a_table_is_its_name(name):
     assert error.value.remedy == f"did you mean {name}.name = 'tiny'?"
 
 
+@pytest.mark.parametrize(
+    ("rewards", "said"),
+    [
+        ({"right": "exact"}, "did you mean env.rewards.right.kind = 'exact'?"),
+        ({"right": {"kind": "exact", "wieght": 2}}, "did you mean env.rewards.right.weight?"),
+        ({"right": 1}, "set its keys one by one, as in env.rewards.right.kind=…"),
+    ],
+)
+def test_the_keys_of_a_table_of_tables_are_known(rewards, said):
+    with pytest.raises(RecipeError) as error:
+        make_env("dataset", {"data": "x.jsonl", "rewards": rewards})
+    assert error.value.remedy == said
+
+
+def test_a_list_is_not_accused_for_an_element():
+    assert whats(TINY | {"stages": ["gpro"]}) == ["recipe key 'stages.0' has an invalid value"]
+
+
 def test_a_key_of_another_environment_names_its_owner():
     with pytest.raises(RecipeError, match="unknown recipe key") as error:
         make_env("arithmetic", {"eval_data": "my.jsonl"})

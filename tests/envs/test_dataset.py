@@ -11,6 +11,7 @@ from folders import ROOT
 from truing.config import load_recipe
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
+from truing.learner.eval_tasks import with_eval_tasks
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
 
@@ -259,10 +260,22 @@ def test_a_csv_file_names_its_broken_row(tmp_path):
         make_env("dataset", {"data": str(path)})
 
 
-def test_the_recipe_has_rows_for_its_evaluation(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    recipe = load_recipe("recipes/own-data.toml")
+def test_the_built_in_recipe_reads_rows_with_a_prompt_and_an_answer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.jsonl").write_text("\n".join(json.dumps(row(i)) for i in range(12)))
+    recipe = load_recipe("own-data", ["env.data=my.jsonl"])
     env = make_env("dataset", {key: value for key, value in recipe.env.items() if key != "name"})
-    splits = checked_tasks(env)
-    assert len(splits["eval"]) == recipe.eval.tasks
+    assert {split: len(tasks) for split, tasks in checked_tasks(env).items()} == {"train": 9, "eval": 3}
+    assert env.notes == ()
+    (filled, (note,)) = with_eval_tasks(recipe, env)
+    assert filled.eval.tasks == 3
+    assert "all 3 tasks for evaluation" in note
+    with pytest.raises(RecipeError, match=r"the recipe lacks 'env\.data'[\s\S]*env\.data=…"):
+        make_env("dataset", {key: value for key, value in recipe.env.items() if key not in ("name", "data")})
+
+
+def test_the_example_rows_are_all_read():
+    rewards = {"right": {"kind": "exact"}}
+    env = make_env("dataset", {"data": str(ROOT / "recipes" / "own-data.jsonl"), "rewards": rewards})
+    assert {split: len(tasks) for split, tasks in checked_tasks(env).items()} == {"train": 105, "eval": 35}
     assert env.notes == ()

@@ -13,7 +13,7 @@ from truing.config.policy_options import (
     KlConfig,
     ReferenceConfig,
 )
-from truing.config.problems import problems, validated
+from truing.config.problems import problems, table_at, validated
 from truing.config.recipe import Recipe, Stage
 from truing.config.sections import EpisodeConfig, FrozenModel, OptimizerConfig, PositiveFloat, PositiveInt
 from truing.config.stages import (
@@ -62,6 +62,7 @@ __all__ = [
     "recipe_after_rollbacks",
     "recipe_path",
     "resolve",
+    "table_at",
     "to_toml",
     "translate_options",
     "validated",

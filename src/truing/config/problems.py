@@ -95,8 +95,9 @@ def _read(model: type[BaseModel], table: Mapping[str, Any]) -> list[_Problem]:
         return []
     by_place: dict[Location, list[_Problem]] = {}
     for details, location in located:
-        inside = any(each[: len(location)] == location and each != location for _, each in located)
-        if not (inside and len(details["loc"]) > len(location)):  # else another option fits better
+        # what is wrong with a whole list or table may only follow from what is wrong inside of it, as may the
+        # errors of a union's other options
+        if not any(each[: len(location)] == location and each != location for _, each in located):
             by_place.setdefault(location, []).extend(_problems_of(details, location))
     return [problem for same_place in by_place.values() for problem in _joined(same_place)]
 
@@ -186,25 +187,38 @@ def _error(problem: _Problem, model: type[BaseModel], unknown: UnknownKey, prefi
         f"recipe key {key!r} has an invalid value",
         got=f"a list of {len(got)}" if key == "env" and isinstance(got, list | tuple) else got,
         expected=problem.expected,
-        remedy=_remedy(key, got) if problem.expected.startswith("a table") else "",
+        remedy=_remedy(model, problem.location, key, got) if problem.expected.startswith("a table") else "",
     )
 
 
 def _description(model: type[BaseModel], location: Location) -> str | None:
     """Return what a key of a table is; None for one that the model does not list."""
-    name, *inside = location
-    field = model.model_fields.get(str(name))
-    if field is None or not inside:
-        return field.description if field else None
-    options = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
-    tables = [each for each in options if issubclass(each, BaseModel)]
-    return _description(tables[0], tuple(inside)) if tables else None
+    table = table_at(model, location[:-1])
+    field = table.model_fields.get(str(location[-1])) if table else None
+    return field.description if field else None
 
 
-def _remedy(key: str, got: object) -> str:
+def _remedy(model: type[BaseModel], location: Location, key: str, got: object) -> str:
     """Return how to write what was meant by a value in the place of a table."""
     if key == "env" and isinstance(got, list | tuple):
         return 'write rows to a file: [env] name = "dataset", data = "rows.jsonl"'
-    if key in ("env", "model") and isinstance(got, str):
-        return f"did you mean {key}.name = {got!r}?"
-    return "set its keys one by one, as in lora.rank=8"
+    table = table_at(model, location)
+    names = ["name"] if key == "env" else list(table.model_fields) if table else []
+    first = next((name for name in ("name", "kind") if name in names), None)
+    if first and isinstance(got, str):
+        return f"did you mean {key}.{first} = {got!r}?"
+    return f"set its keys one by one, as in {key}.{names[0]}=…" if names else ""
+
+
+def table_at(model: type[BaseModel], location: Location) -> type[BaseModel] | None:
+    """Return the model of the table at a place, also of one in a table of tables."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            continue  # the name that a user gives a table of tables
+        options = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
+        tables = [each for each in options if issubclass(each, BaseModel)]
+        if not tables:
+            return None
+        model = tables[0]
+    return model

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from truing.config import dotted_keys, problems, validated
+from truing.config import problems, table_at, validated
 from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
@@ -107,13 +107,12 @@ def _class(name: str) -> type:
 
 def _unknown_key(config: type[BaseModel], key: str, got: object) -> RecipeError:
     """Return the error for a key that an environment does not have."""
-    table, _, name = key.removeprefix("env.").rpartition(".")
-    below = f"{table}." if table else ""
-    names = [each.removeprefix(below) for each in dotted_keys(config) if each.startswith(below)]
-    valid = [each for each in names if "." not in each]
+    *tables, name = key.removeprefix("env.").split(".")
+    table = table_at(config, tuple(tables))
+    valid = list(table.model_fields) if table else []
     nearest = nearest_name(name, valid)
-    owners = [each for each, env in ENVS.items() if not table and name in env.Config.model_fields]
-    remedy = f"did you mean env.{below}{nearest}?" if nearest else ""
+    owners = [each for each, env in ENVS.items() if not tables and name in env.Config.model_fields]
+    remedy = f"did you mean {'.'.join(('env', *tables, nearest))}?" if nearest else ""
     if owners:  # the same name says more than a similar one
         remedy = f"{key} is a key of the environments {', '.join(owners)}: set env.name to one of them"
     return RecipeError(

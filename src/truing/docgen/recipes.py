@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from truing.config import Recipe
 from truing.docgen.metrics import table_row
@@ -59,6 +62,33 @@ Editors complete and check keys if the first line of a recipe is `#:schema` and 
 `python -m truing.docgen.schema > recipe.schema.json`, and `#:schema ./recipe.schema.json`.
 """
 
+FIRST = """
+## Keys to set first
+
+Most recipes set these, and little else; a recipe for PPO has `ppo.` in place of `grpo.`. All tables follow:
+click the names of the keys for values, defaults and meaning.
+
+| key | default | what it is |
+|---|---|---|
+"""
+
+FIRST_KEYS = (
+    *("stages", "model.name", "model.dtype", "lora", "env.name", "sampling.max_new_tokens"),
+    *("sft.steps", "sft.batch_size", "sft.learning_rate"),
+    *("grpo.steps", "grpo.prompts_per_step", "grpo.group_size", "grpo.learning_rate", "grpo.objective"),
+    *("optimizer.warmup_steps", "kl.coef", "eval.tasks", "checkpoint_every", "seed"),
+)
+"""The keys of the short table, in its order."""
+
+PARTS = {
+    "The run": ("", "eval", "track", "alerts", "doctor"),
+    "Model and optimizer": ("model", "lora", "optimizer", "trainer"),
+    "Sampling": ("sampling", "chat", "episode", "engine"),
+    "Stages": ("sft", "rft", "reinforce", "rloo", "grpo", "ppo"),
+    "KL, entropy, gates, guard": ("kl", "reference", "entropy", "bootstrap", "gates", "correction", "guard"),
+}
+"""Heading → names of its tables; the empty name is what stands outside any table."""
+
 TABLE = """
 | key | value | default | what it is |
 |---|---|---|---|
@@ -79,25 +109,44 @@ Schema = Mapping[str, Any]
 
 def page() -> str:
     """Return the page as Markdown."""
-    recipe = Recipe.model_json_schema()
-    sections = [_section("Outside any table", recipe)]
-    for key, schema in recipe["properties"].items():
-        for option in schema.get("anyOf", [schema]):
-            if "$ref" in option:
-                sections.append(_section(f"`[{key}]`", recipe["$defs"][option["$ref"].rpartition("/")[2]]))
-    for name, env in ENVS.items():
-        sections.append(_section(f'`[env]` with `name = "{name}"`', env.Config.model_json_schema()))
-    return HEAD + "".join(sections)
+    tables = {"": Recipe} | {
+        key: option
+        for key, field in Recipe.model_fields.items()
+        for option in (field.annotation, *get_args(field.annotation))
+        if isinstance(option, type) and issubclass(option, BaseModel)
+    }
+    parts = [HEAD, FIRST, *(_first_row(key, tables) for key in FIRST_KEYS)]
+    for heading, names in PARTS.items():
+        parts.append(f"\n## {heading}\n")
+        parts += [_section(f"`[{name}]`" if name else "Outside any table", tables[name]) for name in names]
+    parts.append("\n## Environments\n")
+    parts += [_section(f'`[env]` with `name = "{name}"`', env.Config) for name, env in ENVS.items()]
+    return "".join(parts)
 
 
-def _section(title: str, part: Schema) -> str:
-    """Return a heading and the table of a part's own keys; nested parts have separate sections."""
+def _first_row(dotted: str, tables: Mapping[str, type[BaseModel]]) -> str:
+    """Return a row of the short table."""
+    if dotted == "env.name":
+        text = "A name [below](#environments), or `module:Class`; not needed where Python passes an object."
+        return table_row("`env.name`", "required", text)
+    table, _, key = dotted.rpartition(".")
+    schema = tables[table].model_json_schema()["properties"][key]
+    return table_row(f"`{dotted}`", _default(tables[table], key), schema["description"])
+
+
+def _section(title: str, table: type[BaseModel]) -> str:
+    """Return a heading, the names of a table's own keys, and what each is, to be unfolded."""
+    part = table.model_json_schema()
+    keys = {key: schema for key, schema in part["properties"].items() if "description" in schema}
     rows = [
-        table_row(f"`{key}`", _value(schema), _default(schema), schema["description"])
-        for key, schema in part["properties"].items()
-        if "description" in schema
+        table_row(f"`{key}`", _value(schema), _default(table, key), schema["description"])
+        for key, schema in keys.items()
     ]
-    return f"\n## {title}\n\n{part['description']}\n{TABLE}{''.join(rows)}"
+    names = ", ".join(f"<code>{key}</code>" for key in keys)
+    return (
+        f"\n### {title}\n\n{part['description']}\n"
+        f'\n<details markdown="1">\n<summary>{names}</summary>\n{TABLE}{"".join(rows)}\n</details>\n'
+    )
 
 
 def _value(schema: Schema) -> str:
@@ -114,11 +163,13 @@ def _value(schema: Schema) -> str:
     return " ".join([NAMES[schema["type"]], ", ".join(bounds)]).strip()
 
 
-def _default(schema: Schema) -> str:
+def _default(table: type[BaseModel], key: str) -> str:
     """Return the default of a key."""
-    if "default" not in schema:
+    field = table.model_fields[key]
+    if field.is_required():
         return "required"
-    return "–" if schema["default"] is None else _code(schema["default"])
+    value = to_jsonable_python(field.get_default(call_default_factory=True))
+    return "–" if value is None else _code(value)
 
 
 def _code(value: object) -> str:

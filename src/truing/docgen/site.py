@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 TOP_PAGES = ("CHANGELOG.md", "LOG.md")
 """Pages at the top of the repository that the navigation of the site has."""
 
-SEARCH_WEIGHTS = {"faq.md": 4.0, "LOG.md": 0.2, "CHANGELOG.md": 0.2, "decisions/names.md": 0.2}
-"""Pages that the search lists before or after others that match as well."""
+NOT_SEARCHED = re.compile(r"(LOG|CHANGELOG|detection-matrix.*|peers-matrix|decisions/.*)\.md")
+"""Pages that the search leaves out: they name everything, and explain nothing to a user."""
 
 LINK = re.compile(r"(?<=\]\()(?P<path>[^()#:\s]+)(?P<anchor>#[^()\s]*)?(?=\))")
 """The target of a Markdown link to a path."""
@@ -39,8 +39,10 @@ def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files:
     """Return the text with each link to a file of the repository as one to its page on the site."""
     here = page.file.src_uri
     start = posixpath.dirname(here) or "."
-    if here in SEARCH_WEIGHTS:
-        page.meta["search"] = {"boost": SEARCH_WEIGHTS[here]}
+    if NOT_SEARCHED.fullmatch(here):
+        page.meta["search"] = {"exclude": True}
+    elif here == "faq.md":
+        page.meta["search"] = {"boost": 4.0}
 
     def on_site(link: re.Match[str]) -> str:
         target = _in_repository(here, link["path"])

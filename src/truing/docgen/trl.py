@@ -15,12 +15,19 @@ def page() -> str:
     text = TEMPLATE.read_text(encoding="utf-8")
     kinds: dict[str, Kind] = {"TRANSLATED": "translated", "NO_EFFECT": "no effect", "REFUSED": "refused"}
     for mark, kind in kinds.items():
-        text = text.replace(f"{{{mark}}}", "\n".join(_rows(kind)))
+        text = text.replace(f"{{{mark}}}", _folded(kind))
     return text
 
 
+def _folded(kind: Kind) -> str:
+    """Return the table of the arguments with one kind of answer, to be unfolded."""
+    count = sum(answer.kind == kind for answer in FIELDS.values())
+    table = "\n".join(_rows(kind))
+    return f'<details markdown="1">\n<summary>{count} arguments</summary>\n\n{table}\n\n</details>'
+
+
 def _rows(kind: Kind) -> Iterator[str]:
-    """Yield the table of the arguments with one kind of answer; arguments of one reason share a row."""
+    """Yield the lines of the table of one kind of answer; arguments of one reason share a row."""
     reasons: dict[str, list[str]] = {}
     for name, answer in FIELDS.items():
         if answer.kind == kind:

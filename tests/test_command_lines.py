@@ -19,6 +19,7 @@ STANDS_FOR = {
     "env.name=…": "env.name=arithmetic",
     "env.name=my_module:Class": "env.name=arithmetic",
     "seed=$seed": "seed=1",
+    "grpo.learning_rate=$rate": "grpo.learning_rate=1e-3",
 }
 """What the reader puts there."""
 

@@ -290,7 +290,8 @@ def test_the_peak_of_a_side_on_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 80 * 10**9))
     case = json.dumps(asdict(replace(CASES["short"], gpu=True)))
     side_process.main("truing", case, "2")
-    assert capsys.readouterr().out == '{"step": 2, "peak_memory": 79.0}\n'
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"step": 2, "peak_memory": 79.0, "threads": torch.get_num_threads()}
 
 
 def test_a_case_for_a_gpu_as_a_recipe(monkeypatch, tmp_path):

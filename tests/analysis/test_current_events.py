@@ -28,6 +28,7 @@ GOOD = {
     "reference": {"stage": "grpo", "step": 3},
     "resumed": {"stage": "grpo", "step": 3},
     "longer": {"stage": "grpo", "step": 2, "before": 2, "steps": 4},
+    "best": {"stage": "grpo", "step": 2},
     "gave_up": {"reason": "r"},
     "stopped": {"error": "ValueError", "reason": "r"},
     "checkpoint": {"name": "grpo-000003", "weight_digest": "d"},

@@ -9,5 +9,5 @@ from truing.doctor.rules.rwd006 import RULE, Measured
     ("reward", "remedy"), [(0.0, "grades the demonstrations"), (1.0, "choose harder tasks")]
 )
 def test_nothing_can_earn_more_than_the_largest_reward(reward, remedy):
-    (claim,) = RULE.judge(Measured((reward,) * 3, (0.0,) * 3, several=True))
+    (claim,) = RULE.judge(Measured((reward,) * 3, (0.0,) * 3, several=True, unscored=0, parts=(), updates=3))
     assert remedy in claim.remedy

@@ -46,7 +46,7 @@ def test_a_class_is_found_in_the_working_directory():
 @pytest.mark.parametrize(
     ("name", "keys", "told"),
     [
-        ("my_letters:Letters", {"coumt": 3}, "did you mean 'count'"),
+        ("my_letters:Letters", {"coumt": 3}, "did you mean env.count"),
         ("my_letters:Lettres", {}, "cannot be imported"),
         ("no_such_module:Letters", {}, "cannot be imported"),
         ("my_letters:Bare", {}, "does not declare its recipe keys"),

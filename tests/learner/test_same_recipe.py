@@ -46,10 +46,8 @@ def test_how_engines_sample_may_not(mini):
         ({"ranks": 3}, {"replicas": 2}, "auto"),
         ({"ranks": 2, "replicate": 1}, {"replicas": 2}, 1),
         ({"ranks": 2}, {}, "auto"),
-        ({"ranks": 2}, {"replicas": "many"}, "auto"),
         ({"ranks": 2}, {"replicas": 3}, "auto"),
         ({"ranks": 2}, {"replicas": 0}, "auto"),
-        ({"ranks": 2}, None, "auto"),
     ],
 )
 def test_as_many_ranks_resume_with_as_many_replicas(mini, tmp_path, trainer, machine, expected):

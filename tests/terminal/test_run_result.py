@@ -34,7 +34,9 @@ def test_the_command_quotes_a_path_with_a_space_and_a_finding_that_was_undone_is
         writer.write_run({"name": "a run"})
         writer.write_event("stage", stage="grpo", steps=4, first_step=0)
         place = {"stage": "grpo", "step": 3}
-        writer.write_event("finding", code="RWD006", verdict="SUSPECT", text="…", **place)
+        told = dict.fromkeys(("name", "sample_id", "what", "got", "expected", "remedy", "text"), "…")
+        numbers = {"start": 0, "end": 0, "log10_odds": None, "marks": {}}
+        writer.write_event("finding", code="RWD006", verdict="SUSPECT", **told, **numbers, **place)
         writer.write_event("resumed", stage="grpo", step=2, suppress={})
     line, _ = run_result.doctor_line(tmp_path / "a run", "truing")
     assert line == f"doctor: 0 updates judged, no rule found anything: truing check '{tmp_path}/a run'"

@@ -51,7 +51,8 @@ class IncrementalReader:
     def missing_updates(self) -> list[str]:
         """The lines that events.jsonl and steps.jsonl have lost, the latter by stage."""
         noted = self.steps_reader.step_row(len(self.columns) - 1).events if len(self.columns) else 0
-        known = len(self.events) + len(self.malformed)
+        # updates are read after events: what is written may have come between
+        known = noted if self.has_writer else len(self.events) + len(self.malformed)
         lost = [f"{EVENTS} lacks {with_count(noted - known, 'line')}: restore it from a copy"]
         return (lost if known < noted else []) + [
             f"{STEPS} lacks {with_count(count, 'update')} of {stage}: restore it from a copy"

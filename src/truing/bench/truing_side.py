@@ -16,7 +16,6 @@ from truing.api import train
 from truing.bench.cases import REPLY, Case, even_share
 from truing.bench.compare import BenchError
 from truing.bench.random_models import model_folder
-from truing.doctor.verdict import Verdict
 from truing.engines import open_engine
 from truing.engines.base import Completion, Request, RunningBatch
 from truing.engines.local.engine import LocalEngine
@@ -28,7 +27,7 @@ from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
-FOUND = {str(verdict) for verdict in (Verdict.PROVEN, Verdict.EVIDENCE, Verdict.SUSPECT)}
+FOUND = {"PROVEN", "EVIDENCE", "SUSPECT"}
 """Verdicts that end a measurement."""
 
 GPU_TOKENS = 16_384

@@ -182,7 +182,8 @@ def _error(problem: _Problem, model: type[BaseModel], unknown: UnknownKey, prefi
             remedy=f"add it to the recipe, or to the command line as {key}=…",
         )
     if problem.kind == "contradiction":
-        return RecipeError((f"[{key}]: " if key else "") + problem.expected)
+        what, _, remedy = problem.expected.partition(": ")
+        return RecipeError((f"[{key}]: " if key else "") + what, remedy=remedy)
     return RecipeError(
         f"recipe key {key!r} has an invalid value",
         got=f"a list of {len(got)}" if key == "env" and isinstance(got, list | tuple) else got,

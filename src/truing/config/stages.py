@@ -97,7 +97,7 @@ class PolicyStage(FrozenModel):
 class GrpoConfig(PolicyStage):
     """Group-relative policy optimization, and its variants by `objective`."""
 
-    group_size: Annotated[int, Field(ge=2)] = 8
+    group_size: Annotated[Size, Field(ge=2)] = 8
     """Answers sampled per prompt, at least two: they share a baseline. 8 is TRL's; DeepSeekMath has 64."""
     objective: ObjectiveName = "grpo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
@@ -110,7 +110,7 @@ class GrpoConfig(PolicyStage):
 class RlooConfig(PolicyStage):
     """REINFORCE leave-one-out: the baseline is the mean reward of the prompt's other answers."""
 
-    group_size: Annotated[int, Field(ge=2)] = 4
+    group_size: Annotated[Size, Field(ge=2)] = 4
     """Answers sampled per prompt, at least two: the others are the baseline. 4 as in 2402.14740."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""

@@ -159,7 +159,8 @@ def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
     Raises:
         RecipeError: Two tools have one name, or the environment's episodes cannot take another one.
     """
-    own = {spec.name for split in SPLITS for task in env.tasks(split) for spec in task.tools}
+    has_own = isinstance(env, MultiTurnEnv)  # else the tools that rows list are these functions
+    own = {spec.name for split in SPLITS for task in env.tasks(split) for spec in task.tools if has_own}
     names = [tool.spec.name for tool in tools]
     if twins := sorted({name for name in names if name in own or names.count(name) > 1}):
         raise RecipeError(
@@ -168,7 +169,7 @@ def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
             expected=f"other names than those of the environment's tools: {', '.join(sorted(own)) or 'none'}",
             remedy="rename the function that tools= gets",
         )
-    if not isinstance(env, MultiTurnEnv):
+    if not has_own:
         return _WithTools(env, env.rewards, tools)
     joined = _MultiTurnWithTools(env, env.rewards, tools)
     for task in joined.tasks("train")[:1]:  # an episode that takes no tools is an error before the run

@@ -51,6 +51,13 @@ class Resumed(Position):
     suppress: NotRequired[dict[Text, Text]]
 
 
+class Longer(Position):
+    """More steps of a stage than before."""
+
+    before: Count
+    steps: Count
+
+
 class Boundary(Position):
     """First tokens as text, each line with its rules."""
 
@@ -171,6 +178,8 @@ PAYLOADS: Mapping[str, Any] = {
     "rollback": Rollback,
     "reference": Position,
     "resumed": Resumed,
+    "longer": Longer,
+    "best": Position,
     "gave_up": GaveUp,
     "stopped": Stopped,
     "checkpoint": Checkpoint,

@@ -42,5 +42,8 @@ def damaged_line(path: Path, number: int) -> Iterator[None]:
         ) from error
     except MALFORMED as error:
         raise RecordError(
-            f"line {number} of {path} is damaged", got=shorten(repr(error)), remedy=remedy
+            f"line {number} of {path} is damaged",
+            got=shorten(repr(error)),
+            expected="a line of JSON",
+            remedy=remedy,
         ) from error

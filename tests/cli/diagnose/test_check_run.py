@@ -105,4 +105,4 @@ def test_facts_of_another_type_are_one_error(broken, tmp_path, key, value):
     (run / "run.json").write_text(json.dumps(facts | {key: value}))
     result = truing("check", run)
     assert result.code == 2
-    assert "run.json is malformed" in result.err
+    assert f"run.json is damaged at {key}" in result.err

@@ -50,7 +50,7 @@ def test_the_chart_shows_each_phase_by_its_share(run):
     assert lines[2].endswith(PHASES["backward"])
     assert lines[3].startswith("grpo")  # no line for memory that is not recorded
     assert "peak 3.00 GB, predicted for forward and backward 2.00 GB" in lines[7]
-    assert "docs/speed.md" in lines[-1]
+    assert "truing explain speed" in lines[-1]
 
 
 def test_a_phase_of_another_version_counts_in_the_sum():

@@ -141,7 +141,8 @@ def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_
     )
     assert write(6, [*events[:-1], rollback, events[-1]]).state == "finished"
     before = out.getvalue().count("base: reward")
-    assert write(2, events[:5]).current_stage == ("sft", 2, 3)
+    noted = json.loads(whole["steps.jsonl"][1])["events"]
+    assert write(2, events[:noted]).current_stage == ("sft", 2, 3)
     assert out.getvalue().count("base: reward") == before + 1
 
 
@@ -151,14 +152,14 @@ def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_
         (
             "events.jsonl",
             '{"time": 1.0, "kind": "eval", "payload": {"name": "base"}}',
-            "eval without estimate",
+            "eval.estimate",
         ),
         (
             "events.jsonl",
             '{"time": 1.0, "kind": "incident", "payload": {"what": "x", "text": ""}}',
             "incident",
         ),
-        ("events.jsonl", '{"time": 1.0, "kind": "finding", "payload": {"code": "X"}}', "finding without"),
+        ("events.jsonl", '{"time": 1.0, "kind": "finding", "payload": {"code": "X"}}', "finding."),
         ("events.jsonl", "no json", "is damaged"),
         ("steps.jsonl", "no json", "is damaged"),
         ("run.json", "[]", "is damaged"),

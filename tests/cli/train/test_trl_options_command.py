@@ -90,7 +90,7 @@ def test_several_data_sets_are_pooled(rows, tmp_path):
         (("tiny", "--scale-rewards", "std"), "true, false, group, batch, none"),
         (("tiny", "--kl-beta", "-1"), "recipe key 'kl.coef' has an invalid value"),
         (("tiny", "--learning-rate", "0"), "recipe key 'grpo.learning_rate' has an invalid value"),
-        (("musiqe",), "did you mean musique?"),
+        (("musiqe",), "did you mean the built-in recipe musique?"),
     ],
 )
 def test_what_has_no_place_is_an_error_before_anything_is_loaded(words, told, tmp_path, monkeypatch):

@@ -257,6 +257,7 @@ def test_a_server_that_came_back_as_another_process_is_proven_again(served, open
     engine, policy = opened(server.url, **({"lora": lora} if lora else {}))
     train(policy)
     engine.publish(policy, 1, "one")
+    engine.take_incidents()  # of a start with an adapter that is still 0
     fake = server.fake
     fake.adapters, fake.model.slot, fake.version = {}, {}, "default"
     fake.workers[0].number += 1000  # of its process

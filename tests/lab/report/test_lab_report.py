@@ -131,7 +131,7 @@ def evaluated(folder: Path, value: float, **recipe: float) -> Path:
     (folder / "run.json").write_bytes(dump_json(facts))
     reward = {f"t{i}": value + 0.01 * (i % 3) for i in range(40)}
     payload = {"name": "after_grpo", "reward": reward, "parts": {}, "answers": {}, "failed": {}}
-    payload["bounds"] = [0.0, 1.0]
+    payload |= {"bounds": [0.0, 1.0], "estimate": {"mean": value, "low": value, "high": value}}
     (folder / "events.jsonl").write_bytes(
         dump_json({"time": 0.0, "kind": "eval", "payload": payload}) + b"\n"
     )

@@ -199,7 +199,7 @@ def test_a_misspelt_key(tmp_path, wrong, right):
 def test_a_key_that_is_like_none(tmp_path):
     message = refused(tmp_path, HEADER.replace("\n[arms]", "zzz = 1\n\n[arms]"))
     assert "unknown key 'zzz'" in message
-    assert "docs/lab.md" in message
+    assert "truing explain lab" in message
 
 
 def test_a_misspelt_key_of_a_criterion(tmp_path):
@@ -237,7 +237,7 @@ def test_an_unknown_metric(tmp_path):
     message = refused(tmp_path, 'metric = "rewrd/mean"\n' + HEADER.strip())
     assert "did you mean reward/mean?" in message
     message = refused(tmp_path, 'metric = "1234"\n' + HEADER.strip())
-    assert "docs/metrics.md" in message
+    assert "truing explain metrics" in message
 
 
 def test_an_unknown_rule(tmp_path):

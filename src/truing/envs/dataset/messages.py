@@ -9,7 +9,7 @@ from truing.types.message import AssistantMessage, Message
 Demonstration = str | tuple[AssistantMessage, ...]
 
 ONE_ANSWER = "text, or one message of the assistant"
-ONE_ANSWER_REMEDY = "for several turns with tools, write an environment (docs/tasks.md)"
+ONE_ANSWER_REMEDY = "for several turns with tools, write an environment (`truing explain tasks`)"
 TRAINED = "a last message of the assistant that is to be trained"
 
 

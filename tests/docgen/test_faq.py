@@ -39,7 +39,9 @@ COMMANDS = [
 def is_key(name: str) -> bool:
     """Whether a dotted name is a key of a recipe, or of an environment's table."""
     if name.startswith("env."):
-        return name == "env.name" or any(name[4:] in env.Config.model_fields for env in ENVS.values())
+        return name == "env.name" or any(
+            name.split(".")[1] in env.Config.model_fields for env in ENVS.values()
+        )
     return name in KEYS
 
 

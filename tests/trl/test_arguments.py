@@ -204,7 +204,7 @@ def test_lora_is_translated_or_refused(tmp_path):
 
 
 def test_unusable_data_is_refused(tmp_path):
-    with pytest.raises(DataError, match="row 1 of train_dataset has no 'prompt'"):
+    with pytest.raises(DataError, match="column 'prompt' of row 1 of train_dataset cannot be used"):
         grpo(tmp_path, rows=[{"prompt": "a"}, {"question": "b"}])
     with pytest.raises(DataError, match="one data set of known length"):
         grpo(tmp_path, rows=iter(ROWS))

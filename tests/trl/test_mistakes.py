@@ -80,7 +80,7 @@ def test_data_that_do_not_fit_each_other(tmp_path, rows, trainer, text):
     [
         ({"num_generations": 1}, "GRPOConfig: num_generations \\(recipe key 'grpo.group_size'\\)"),
         ({"max_completion_length": None}, "GRPOConfig: max_completion_length"),
-        ({"epsilon": -0.1}, "GRPOConfig: epsilon"),
+        ({"epsilon": -0.1}, "epsilon \\(grpo.clip_low\\)"),
         ({"num_iterations": 0}, "num_iterations is not positive"),
         ({"num_train_epochs": 0}, "num_train_epochs is not positive"),
         ({"save_strategy": "best"}, "save_strategy='best'.*use no, steps, epoch"),

@@ -62,7 +62,7 @@ both = pytest.mark.parametrize("send", [request, kept], ids=["alone", "kept open
 def test_an_answer_comes_with_its_status_and_body(send):
     with server(HEADERS + b"Content-Length: 5\r\n\r\n", b"hello") as url:
         answer = send("POST", url, 5.0, json={})
-    assert answer == (200, b"hello", "text/plain")
+    assert answer == (200, b"hello", "text/plain", "")
     assert answer.text(4) == "hell"
 
 

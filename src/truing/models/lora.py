@@ -66,7 +66,7 @@ class UnfitAdapterError(ModelError):
 
 def _check_targets(model: nn.Module, targets: Sequence[str]) -> None:
     """Raise unless each target is the path of a layer, or the end of one, as peft matches a list."""
-    paths = [f".{path}" for path, _ in model.named_modules()]
+    paths = [f".{path}" for path, _ in model.named_modules() if path]
     missing = [target for target in targets if not any(path.endswith(f".{target}") for path in paths)]
     if missing:
         linear = _last_names(_linear_paths(model))

@@ -120,7 +120,7 @@ def train(folder: Path, work: str) -> Path:
     with (
         fake_vllm(),
         patch.object(shard_files, "save_file", write),
-        patch.object(CheckpointManager, "_remove_older", lambda *_: None),  # to go on from each
+        patch.object(CheckpointManager, "_remove_unneeded", lambda *_: None),  # to go on from each
     ):
         truing.train(recipe(name), rewards=[varied], out=run, on_event=ignore, resume=bool(source))
     return run

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from truing.config.overrides import apply_override
+from truing.config.overrides import apply_override, unknown_key
+from truing.config.problems import validated
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 
@@ -25,14 +26,14 @@ def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe
     for rate in ("learning_rate", "value_learning_rate"):
         if rate in table[stage]:
             table[stage][rate] *= factor
-    validated = Recipe.model_validate(table)
-    if validated.kl.needs_reference and not recipe.kl.needs_reference:
+    changed = validated(Recipe, table, unknown_key)
+    if changed.kl.needs_reference and not recipe.kl.needs_reference:
         raise RecipeError(
             "guard.change needs a reference, and the stage began without one",
             got=list(recipe.guard.change),
             remedy="set kl.coef or kl.cap in the recipe; guard.change may then raise or lower it",
         )
-    return validated
+    return changed
 
 
 def _check_allowed(override: str, recipe: Recipe) -> None:

@@ -182,8 +182,8 @@ def _error(problem: _Problem, model: type[BaseModel], unknown: UnknownKey, prefi
             remedy=f"add it to the recipe, or to the command line as {key}=…",
         )
     if problem.kind == "contradiction":
-        what, _, remedy = problem.expected.partition(": ")
-        return RecipeError((f"[{key}]: " if key else "") + what, remedy=remedy)
+        text = (f"[{key}]: " if key else "") + problem.expected
+        return RecipeError(text, expected="keys that agree with each other")
     return RecipeError(
         f"recipe key {key!r} has an invalid value",
         got=f"a list of {len(got)}" if key == "env" and isinstance(got, list | tuple) else got,

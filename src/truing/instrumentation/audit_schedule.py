@@ -26,28 +26,16 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.memory import is_out_of_memory, release_freed_memory
 
-BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.1, "row_gradient": 0.1, "gradient": 0.2}
+BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
 """Shares of the budget: digests and one synced layer; the audit of sampled tokens; some rows by a plain
-forward, and their gradient by a plain backward; every row's gradient, whose sum the optimizer must get."""
+forward; every row's gradient, to compare their sum with the optimizer's gradient."""
 
-GROUPS = (("weights", "audit", "gradient"), ("rows",), ("row_gradient",))
-"""Audits of one update: each group costs about as much as a step, so that no step takes more than twice its
-time. The sum of gradients comes first: it is more specific than what every update checks of it (OPT014)."""
-
-COST_PER_TOKEN = {
-    "trained": 3.0,
-    "drawn": 2.0,
-    "weights": 30.0,
-    "audit": 2.0,
-    "rows": 5.0,
-    "row_gradient": 8.0,
-    "gradient": 3.0,
-}
+COST_PER_TOKEN = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
 """Cost per token of training, sampling and each audit, in forwards of one token; of weights, per audit.
 `python bench/audit_cost.py` measures them."""
 
 AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT", "DST")
-"""Rule families whose findings request every audit once more, at any cost, in the next updates."""
+"""Rule families whose findings request an audit of the next update at any cost."""
 
 
 @dataclass
@@ -78,25 +66,22 @@ class AuditBudget:
 
 
 class AuditSchedule:
-    """Audits the first updates of a stage, a group of audits each, and later ones as the budget allows."""
+    """Audits the first update of a stage, and later ones as often as the budget allows."""
 
     def __init__(
-        self, budget: float, past_facts: Iterable[Mapping[str, Any]] = (), *, requested_in: int = -1
+        self, budget: float, past_facts: Iterable[Mapping[str, Any]] = (), *, requested: bool = False
     ) -> None:
         """Start a schedule, or continue it after recorded updates of the stage.
 
         Args:
-            budget: share of audits in what a stage computes, in [0, 1]; at 1 every update has every audit.
+            budget: share of audits in what a stage computes, in [0, 1]; at 1 every update is audited.
             past_facts: facts of the stage's updates so far.
-            requested_in: the last update whose findings requested audits; -1 for none.
+            requested: whether to audit the next update at any cost.
         """
         self.budgets = {
             name: AuditBudget(1 if budget == 1 else share * budget) for name, share in BUDGET_SHARES.items()
         }
-        self.all_at_once = budget == 1
-        self.requested_in = requested_in
-        self.updates = 0
-        self.last_update = dict.fromkeys(BUDGET_SHARES, -1)  # with each kind of audit
+        self.requested = requested
         self.update_cost = 0.0  # of all updates so far, in forwards of a token
         self.base_digest = ""  # of the weights below the adapter
         self.audit_costs: dict[str, float] = {}  # of the current update
@@ -111,25 +96,6 @@ class AuditSchedule:
         self.update_cost += costs.get("update", 0.0)
         for name in costs.keys() & self.budgets.keys():
             self.budgets[name].spend(costs[name])
-            self.last_update[name] = self.updates
-        self.updates += 1
-
-    def request(self) -> None:
-        """Request every audit once more, after the findings of the last update."""
-        self.requested_in = self.updates - 1
-
-    def due(self) -> list[str]:
-        """Return the audits of the next update: those of one group, which has waited longest."""
-        due = [
-            name
-            for name, budget in self.budgets.items()
-            if budget.due(self.update_cost) or self.last_update[name] <= self.requested_in
-        ]
-        if self.all_at_once:
-            return due
-        groups = [[name for name in group if name in due] for group in GROUPS]
-        waiting = [group for group in groups if group]
-        return min(waiting, key=lambda group: min(map(self.last_update.__getitem__, group)), default=[])
 
     def cost_fact(self, step_samples: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
         """Count the update; return the fact ``looks``: the cost of the update and of its audits."""
@@ -153,7 +119,10 @@ class AuditSchedule:
         facts: dict[str, Any],
     ) -> AuditHook | None:
         """Return a hook that audits an update and adds to its ``facts``; None if no audit is due."""
-        due = self.due()
+        due = [
+            name for name, budget in self.budgets.items() if self.requested or budget.due(self.update_cost)
+        ]
+        self.requested = False
         if self.pending_hook is not None:  # of the previous update; it never ran if that was skipped
             self.pending_hook.remove()
         if not due:
@@ -166,7 +135,6 @@ class AuditSchedule:
                 "weights": lambda: self._weights(cross_check, learner),
                 "audit": lambda: self._draws(session, learner, step_samples, key, facts),
                 "rows": lambda: cross_check.row_facts(learner, ordered),
-                "row_gradient": lambda: cross_check.gradient_facts(learner, ordered),
                 "gradient": lambda: self._check_gradient_sum(
                     session, learner, minibatch, update_index, facts
                 ),
@@ -243,10 +211,8 @@ def _costs(step_samples: StepSamples, minibatch: Sequence[Sample]) -> dict[str, 
     """Return the tokens that each kind of audit but ``gradient`` computes; for weights, one audit."""
     rows = [*step_samples.samples, *step_samples.untrained]
     sampled = [len(row) for row in rows if (row.origin == Origin.SAMPLED).any()]
-    checked = float(sum(map(len, rows_to_check(minibatch))))
     return {
         "weights": 1.0,
         "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,
-        "rows": checked,
-        "row_gradient": checked,
+        "rows": float(sum(map(len, rows_to_check(minibatch)))),
     }

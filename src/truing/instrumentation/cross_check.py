@@ -3,8 +3,7 @@
 It runs before the update and changes no weight, no RNG state and no optimizer state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -51,22 +50,27 @@ class CrossCheck:
     update_index: int
 
     def row_facts(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
-        """Return the facts ``null``, ``plain`` and ``routes`` of some rows."""
-        if not (rows := rows_to_check(minibatch)):
-            return {}
-        with _without_dropout(learner):
-            together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
-            null = null_facts(rows, together, alone) | rounding_fact(learner, rows)
-            plain = plain_facts(learner, rows, together, alone)
-            return {"null": null, "plain": plain, **route_facts(learner, rows)}
+        """Return the facts ``null``, ``plain`` and ``gradient`` of some rows."""
+        learner.model.eval()
+        try:
+            return self._row_facts(learner, minibatch, rows_to_check(minibatch))
+        finally:
+            training_mode(learner.model)
+            learner.optimizer.zero_grad(set_to_none=True)
 
-    def gradient_facts(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
-        """Return the fact ``gradient`` of the same rows."""
-        rows = rows_to_check(minibatch)
-        if not rows or setup_of(self.session.recipe, self.stage).plain is False:
+    def _row_facts(
+        self, learner: Learner, minibatch: Sequence[Sample], rows: Sequence[Sample]
+    ) -> dict[str, Any]:
+        if not rows:
             return {}
-        with _without_dropout(learner):
-            return {"gradient": self._gradient(learner, minibatch, rows, _scores(learner, [rows]))}
+        facts: dict[str, Any] = {}
+        together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
+        facts["null"] = null_facts(rows, together, alone) | rounding_fact(learner, rows)
+        facts["plain"] = plain_facts(learner, rows, together, alone)
+        facts |= route_facts(learner, rows)
+        if setup_of(self.session.recipe, self.stage).plain is not False:
+            facts["gradient"] = self._gradient(learner, minibatch, rows, together)
+        return facts
 
     def weight_facts(self, learner: Learner) -> dict[str, Any]:
         """Return the digest of the reference, and the sync of one layer to the sampler."""
@@ -156,17 +160,6 @@ class CrossCheck:
             micro = MicroBatch(part, sum(map(len, part)))
             backward(learner, micro, terms_with_denominator, Trace(0, part), "the doctor's audit")
         return _take_gradient(learner, self.update_index)
-
-
-@contextmanager
-def _without_dropout(learner: Learner) -> Iterator[None]:
-    """Compute without dropout within the block, and clear the gradients that it leaves."""
-    learner.model.eval()
-    try:
-        yield
-    finally:
-        training_mode(learner.model)
-        learner.optimizer.zero_grad(set_to_none=True)
 
 
 def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:

@@ -89,8 +89,8 @@ def test_only_the_end_of_what_is_long_is_kept():
 def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError):
         truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None)
-    *_, first, stop = RunReader(tmp_path / "run").events()
-    assert (first.kind, stop.kind) == ("finding", "stopped")
+    *_, first, second, stop = RunReader(tmp_path / "run").events()
+    assert [event.kind for event in (first, second, stop)] == ["finding", "finding", "stopped"]
     assert stop.payload["error"] == "ProvenError"
     assert first.payload["code"] in stop.payload["reason"]
 

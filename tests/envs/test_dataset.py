@@ -274,6 +274,23 @@ def test_the_built_in_recipe_reads_rows_with_a_prompt_and_an_answer(tmp_path, mo
         make_env("dataset", {key: value for key, value in recipe.env.items() if key not in ("name", "data")})
 
 
+def test_too_few_rows_name_the_rows_that_were_skipped(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a\n' + json.dumps(row(1)))
+    recipe = load_recipe("own-data", [f"env.data={path}"])
+    env = make_env("dataset", {key: value for key, value in recipe.env.items() if key != "name"})
+    with pytest.raises(DataError, match=r"too few evaluation tasks[\s\S]*got: 1; skipped.*rows\.jsonl:1"):
+        with_eval_tasks(recipe, env)
+
+
+def test_an_empty_column_is_not_its_own_remedy(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row(1, answer=None, gold="2")))
+    with pytest.raises(DataError, match="'answer' is empty in") as error:
+        make_env("dataset", {"data": str(path), "rewards": {"right": {"kind": "exact"}}})
+    assert '"answer"' not in error.value.remedy
+
+
 def test_the_example_rows_are_all_read():
     rewards = {"right": {"kind": "exact"}}
     env = make_env("dataset", {"data": str(ROOT / "recipes" / "own-data.jsonl"), "rewards": rewards})

@@ -94,6 +94,7 @@ SAME_MEANING = {
     "eval_steps": "eval.every",
     "report_to": "track",
     "run_name": "name",
+    "data": "env",
     "dataset": "env",
     "train_dataset": "env",
     "datasets": "env",

@@ -85,11 +85,11 @@ def unknown_key(key: str, got: object) -> RecipeError:
 def nearest_key(key: str) -> str:
     """Return the recipe key that was meant; empty if none is near.
 
-    In this order: a key of the same meaning in other trainers, one of the same name in another table, one of
-    similar spelling in the same table, and one of similar spelling anywhere.
+    In this order: a misspelled key of the same table, one of the same meaning in other trainers, one of the
+    same name in another table, one of similar spelling in the same table, one of similar spelling anywhere.
 
-    >>> nearest_key("grpo.lr"), nearest_key("grpo.temperature"), nearest_key("grpo.group_sise")
-    ('grpo.learning_rate', 'sampling.temperature', 'grpo.group_size')
+    >>> nearest_key("grpo.lr"), nearest_key("grpo.temperature"), nearest_key("grpo.step")
+    ('grpo.learning_rate', 'sampling.temperature', 'grpo.steps')
     """
     keys = list(dotted_keys())
     table, _, name = key.rpartition(".")
@@ -97,7 +97,8 @@ def nearest_key(key: str) -> str:
     candidates = [f"{table}.{same}", same, *(each for each in keys if each.endswith(f".{same}"))]
     exact = next((each for each in candidates if each in keys and each != key), "")
     in_table = [each for each in keys if table and each.startswith(f"{table}.")]
-    return exact or _similar(key, in_table, 0.8) or _similar(key, keys, 0.6)
+    misspelled = "" if name in SAME_MEANING else _similar(key, in_table, 0.94)
+    return misspelled or exact or _similar(key, in_table, 0.8) or _similar(key, keys, 0.6)
 
 
 def _similar(key: str, keys: Sequence[str], cutoff: float) -> str:

@@ -22,7 +22,7 @@ def with_eval_tasks(recipe: Recipe, env: Env) -> tuple[Recipe, Sequence[str]]:
     if there < 2:
         raise DataError(
             "the environment has too few evaluation tasks",
-            got=there,
+            got="; ".join((str(there), *env.notes)),
             expected="at least 2, since an interval needs two",
             remedy="add data, such as env.eval_data of own rows, or set eval.tasks = 0 to evaluate nothing",
         )

@@ -264,7 +264,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
     if len(splits["eval"]) < needed:
         raise DataError(
             "the environment has too few evaluation tasks",
-            got=len(splits["eval"]),
+            got="; ".join((str(len(splits["eval"])), *env.notes)),
             expected=f"at least {key} = {needed}",
             remedy=f"add data, or lower {key}",
         )

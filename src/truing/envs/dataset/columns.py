@@ -125,7 +125,7 @@ def _missing(row: Row, column: str, key: str) -> DataError:
     """Return the error for a column that a row lacks, with the nearest that it has."""
     names = list(row.values)
     meant = [name for name in MEANINGS.get(key.removesuffix("_column"), ()) if name in names]
-    nearest = meant[0] if meant else nearest_name(column, names)
+    nearest = meant[0] if meant else nearest_name(column, [name for name in names if name != column])
     empty = "is empty in" if column in names else "is not a column of"
     return DataError(
         f"{column!r} {empty} {row.where}",

@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor trl",
     "cli": (
-        "errors utils types distributed config record analysis models engines envs cluster checks doctor "
+        "errors utils types distributed config record analysis models engines cluster envs checks doctor "
         "terminal learner trainer api bench probes faults lab board docgen"
     ),
     "__main__": "cli",

@@ -279,7 +279,7 @@ def test_too_few_rows_name_the_rows_that_were_skipped(tmp_path):
     path.write_text('{"prompt": "a\n' + json.dumps(row(1)))
     recipe = load_recipe("own-data", [f"env.data={path}"])
     env = make_env("dataset", {key: value for key, value in recipe.env.items() if key != "name"})
-    with pytest.raises(DataError, match=r"too few evaluation tasks[\s\S]*got: 1; skipped.*rows\.jsonl:1"):
+    with pytest.raises(DataError, match=r"too few evaluation tasks[\s\S]*got: 1; left out.*rows\.jsonl:1"):
         with_eval_tasks(recipe, env)
 
 

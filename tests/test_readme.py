@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from folders import ROOT
 
 import truing
@@ -10,12 +11,15 @@ from truing.doctor.rules import RULES
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_trains(tmp_path, monkeypatch):
+@pytest.mark.integration
+@pytest.mark.parametrize("block", [0, 1], ids=["reward", "agent"])
+def test_a_python_example_raises_the_reward(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     names = {}
-    exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], names)
-    assert list(names["run"].evaluations) == ["base", "after_sft", "after_grpo"]
+    exec(re.findall(r"```python\n(.*?)```", README, re.DOTALL)[block], names)
+    base, _, last = (each.reward.mean for each in names["run"].evaluations.values())
+    assert last > base + 0.3
 
 
 def test_the_agent_example_has_no_findings(monkeypatch):

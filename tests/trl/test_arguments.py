@@ -211,7 +211,7 @@ def test_unusable_data_is_refused(tmp_path):
     with pytest.raises(RewardError, match="no reward function"):
         GRPOTrainer("tiny", None, GRPOConfig(str(tmp_path), use_cpu=True), ROWS)
     args = SFTConfig(str(tmp_path), use_cpu=True, assistant_only_loss=True)
-    with pytest.raises(DataError, match="does not end with a turn of the assistant"):
+    with pytest.raises(DataError, match="has no turn of the assistant to train"):
         SFTTrainer("tiny", args, train_dataset=[{"messages": [{"role": "user", "content": "a"}]}])
     with pytest.raises(DataError, match="set dataset_text_field"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"story": "a"}])

@@ -92,6 +92,8 @@ class Batch(TypedDict):
     distinct: Count
     drawn: Count
     total: Count | None
+    tasks: NotRequired[Text]
+    alike: NotRequired[Count | None]
     prompts: NotRequired[Text]
 
 

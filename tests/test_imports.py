@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "probes": "errors utils types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",
     "faults": (
-        "errors utils types distributed config ops record models rewards engines rollouts doctor trainer api"
+        "errors utils types distributed config ops models rewards engines rollouts doctor trainer api"
     ),
     "lab": "errors utils config record analysis rewards metrics doctor terminal api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
@@ -77,7 +77,7 @@ LIBRARIES = {
     "ops": {"torch"},
     "types": {"torch"},
     "errors": set(),
-    "utils": {"anyio", "httpx2", "jinja2", "jsonschema", "numpy", "psutil", "regex", "torch", "transformers"},
+    "utils": {"anyio", "httpx2", "jsonschema", "numpy", "psutil", "regex", "torch", "transformers"},
 }
 """What the rooms of pure formulas may import from outside; math and typing come with Python."""
 

@@ -15,7 +15,6 @@ from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
 from truing.record.facts import FACTS, Facts
 from truing.record.fields import Misfit, check
-from truing.record.old_names import renamed_facts
 from truing.utils.jsonl import dump_json
 
 GONE = object()
@@ -23,7 +22,7 @@ GONE = object()
 
 def recorded(facts):
     """Facts as they are read from a record."""
-    return renamed_facts(json.loads(dump_json(facts)))
+    return json.loads(dump_json(facts))
 
 
 def example_facts():

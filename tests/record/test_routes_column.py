@@ -9,8 +9,7 @@ from recorded import make_record, make_row
 
 from truing.errors import InvalidValueError
 from truing.record import RunReader, RunWriter, compact
-from truing.record.digest import content_digest
-from truing.record.segments import SCHEMA_WITHOUT_ROUTES, decode, encode, table_of
+from truing.record.segments import SCHEMA_WITHOUT_ROUTES, decode, encode
 
 ROUTES = torch.tensor([[[0, 3]], [[2, 1]], [[-1, -1]]], dtype=torch.int16)
 
@@ -37,20 +36,6 @@ def test_a_segment_without_routes_has_no_column_for_them():
     schema = pa.ipc.open_file(pa.py_buffer(data)).schema
     assert schema.equals(SCHEMA_WITHOUT_ROUTES)
     assert decode(data).schema.names[-2:] == ["routes", "routes_shape"]
-
-
-def test_a_compacted_run_of_before_is_read_by_its_own_digest(tmp_path, monkeypatch):
-    write(tmp_path, make_row(), make_row("s1"))
-    older = table_of("grpo", 0, [make_row()]).drop_columns(["routes", "routes_shape"])
-    with monkeypatch.context() as before:  # as it was written before routes were recorded
-        before.setattr("truing.record.compaction.SCHEMA", SCHEMA_WITHOUT_ROUTES)
-        before.setattr("truing.record.segments.current_columns", lambda table: table)
-        before.setattr("truing.record.store.current_columns", lambda table: table)
-        compact(tmp_path)
-    assert content_digest(older) != content_digest(table_of("grpo", 0, [make_row()]))
-    assert RunReader(tmp_path).samples("grpo", 0)[0].sample.routes is None
-    compact(tmp_path)
-    assert RunReader(tmp_path).samples("grpo", 1)[0].sample.sample_id == "s1"
 
 
 @pytest.mark.parametrize("routes", [ROUTES[:2], ROUTES[..., 0], ROUTES.long()])

@@ -49,12 +49,9 @@ def test_what_comes_from_a_run_is_inert(kind, facts):
     assert r"\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e" in line
 
 
-def test_a_sync_of_the_reference_is_a_line_and_one_without_text_is_none():
+def test_a_sync_of_the_reference_is_a_line():
     text = "reference set to the policy: 0 of 210 tensors differ"
     assert printed_line("reference", stage="grpo", step=19, text=text, differing=0) == f"  grpo 20: {text}\n"
-    assert (
-        printed_line("reference", stage="grpo", step=19, differing=0) == ""
-    )  # of a run of an earlier version
 
 
 def test_a_text_of_lines_stays_one_of_lines():

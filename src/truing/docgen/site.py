@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOP_PAGES = ("CHANGELOG.md", "LOG.md")
 """Pages at the top of the repository that the navigation of the site has."""
 
-NOT_SEARCHED = re.compile(r"(LOG|CHANGELOG|detection-matrix.*|peers-matrix|decisions/.*)\.md")
+NOT_SEARCHED = re.compile(r"(LOG|CHANGELOG|detection-matrix.*|decisions/.*)\.md")
 """Pages that the search leaves out: they name everything, and explain nothing to a user."""
 
 LINK = re.compile(r"(?<=\]\()(?P<path>[^()#:\s]+)(?P<anchor>#[^()\s]*)?(?=\))")

@@ -154,7 +154,7 @@ def recorded_steps(run: Path) -> Iterator[Step]:
         recipe, sampled = resolve(reader.run_fact("recipe")), reader.run_fact("sampling_params")
         sampling_params = SamplingParams(**sampled | {"stop_ids": tuple(sampled["stop_ids"])})
         bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
-        rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
+        rewards = reader.run_fact("judged")["rewards"]
     events = [event for event in reader.events() if event.kind in CHANGES]
     history = History()
     for row in reader.iter_steps():

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from truing.errors import RecordError
 from truing.record.index import Index, SegmentRef
-from truing.record.old_names import renamed_columns
 from truing.record.segments import SCHEMA
 from truing.record.store import PARQUET, READ_ERRORS, ROLLOUTS, CompactedFile, segment_path
 
@@ -78,7 +77,6 @@ def _read_segment_columns(path: Path, names: Sequence[str]) -> pa.Table:
     )
     with pa.OSFile(str(path)) as file:
         table = pa.ipc.open_file(file, options=options).read_all()
-    table = renamed_columns(table)
     if any(not table.schema.field(name).equals(SCHEMA.field(name)) for name in names):
         raise ValueError("columns that no version of this file had")
     table.validate(full=True)

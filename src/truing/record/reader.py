@@ -10,7 +10,6 @@ from truing.record.fields import Misfit, check
 from truing.record.index import SegmentRef
 from truing.record.lost_updates import lost_updates
 from truing.record.malformed import damaged_line
-from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.run_json import RUN_JSON
 from truing.record.store import (
@@ -58,7 +57,6 @@ class RunReader:
         path, remedy = self.run_dir / RUN, "restore the file from a copy"
         try:
             facts = parse_json(self._text(RUN))
-            facts = renamed(facts, RUN_KEYS) if isinstance(facts, dict) else facts
             check(RUN_JSON, facts)
         except Misfit as error:
             raise RecordError(

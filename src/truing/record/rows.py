@@ -11,7 +11,6 @@ from typing_extensions import TypedDict
 from truing.errors import InvalidValueError
 from truing.record.facts import FACTS
 from truing.record.fields import Count, Number, Text, check
-from truing.record.old_names import METRICS, PHASES, renamed, renamed_facts
 from truing.types.batch import StepRecord
 from truing.types.message import Message
 from truing.types.sample import Sample
@@ -122,11 +121,8 @@ class StepRow:
     def from_json(cls, line: Mapping[str, Any]) -> "StepRow":
         """Return the row of a parsed line, with NaN for ``null``; raise a Misfit if a value does not fit."""
         check(LINE, line)
-        numbers = {
-            name: renamed(floats_from_json(line[name]), names)
-            for name, names in (("metrics", METRICS), ("seconds", PHASES))
-        }
-        facts = renamed_facts(line.get("facts", {}))
+        numbers = {name: floats_from_json(line[name]) for name in ("metrics", "seconds")}
+        facts = line.get("facts", {})
         check(FACTS, facts, "facts")
         segment = Segment(**line["segment"])
         return cls(**{**line, **numbers, "segment": segment, "facts": infinities_from_json(facts)})

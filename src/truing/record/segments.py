@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from truing.record.old_names import renamed_columns, renamed_schema
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
 from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
 from truing.types.sampling_params import SamplingParams
@@ -112,19 +111,17 @@ def decode(data: bytes) -> pa.Table:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     check_schema(table.schema)
     table.validate(full=True)
-    return current_columns(table)
+    return with_routes(table)
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise ValueError unless a file has the columns of this version or of an earlier one."""
-    schema = renamed_schema(schema)
+    """Raise ValueError unless a file has the columns of rows, with routes or without."""
     if not (schema.equals(SCHEMA) or schema.equals(SCHEMA_WITHOUT_ROUTES)):
-        raise ValueError("columns that no version of this file had")
+        raise ValueError("other columns than those of rows")
 
 
-def current_columns(table: pa.Table) -> pa.Table:
-    """Return a table with all columns by today's names: null for routes that its file does not have."""
-    table = renamed_columns(table)
+def with_routes(table: pa.Table) -> pa.Table:
+    """Return a table with all columns: null for routes that its file does not have."""
     for name in ROUTES:
         if name not in table.schema.names:
             field = SCHEMA.field(name)

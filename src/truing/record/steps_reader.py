@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from truing.errors import RecordError
 from truing.record.events import Event
 from truing.record.malformed import damaged_line
-from truing.record.old_names import NUMBERS
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
 from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
@@ -172,17 +171,8 @@ def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) 
         table["step"].to_numpy(),
         table["loss_label"],
         table["segment"],
-        _with_todays_names(numbers),
+        numbers,
     )
-
-
-def _with_todays_names(numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Return numbers by today's names; a run that another version went on with has both."""
-    for old, new in NUMBERS.items():
-        if old in numbers:
-            values_N, later_N = numbers.pop(old), numbers.get(new)
-            numbers[new] = values_N if later_N is None else np.where(np.isnan(later_N), values_N, later_N)
-    return numbers
 
 
 def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColumns:

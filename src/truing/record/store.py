@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 from truing.errors import RecordError
 from truing.record.digest import content_digest
 from truing.record.index import Index, SegmentRef, decode_index
-from truing.record.old_names import renamed_columns, stored_names
 from truing.record.rows import SampleRow, StepRow
-from truing.record.segments import check_schema, current_columns, decode, rows_of
+from truing.record.segments import SCHEMA, decode, rows_of
 from truing.utils.atomic_files import sha256
 from truing.utils.regular_files import read_regular
 
@@ -58,7 +57,6 @@ class CompactedFile:
                 entry = self._open().entry(ref.sha256)
                 table = self._read_group(entry.group).slice(entry.start, entry.rows)
             matches = content_digest(table) == entry.digest.hex()
-            table = current_columns(table)
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {ref.file} of step {ref.step} is missing",
@@ -75,8 +73,7 @@ class CompactedFile:
         with self._lock:
             self._open()
             assert self._file
-            stored = stored_names(self._file.schema_arrow, tuple(names))
-            return renamed_columns(self._file.read_row_group(group, columns=stored, use_threads=False))
+            return self._file.read_row_group(group, columns=list(names), use_threads=False)
 
     def index(self) -> Index | None:
         """Return the index; None if the run is not compacted."""
@@ -112,7 +109,8 @@ class CompactedFile:
                 self.path, page_checksum_verification=True, thrift_string_size_limit=METADATA_LIMIT
             )
             self._index = decode_index(file.metadata.metadata, str(self.path))
-            check_schema(file.schema_arrow)
+            if not file.schema_arrow.equals(SCHEMA):
+                raise ValueError("other columns than those of rows")
             self._file, self._state = file, state
         return self._index
 

@@ -86,10 +86,9 @@ class EventPrinter:
         text = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
         self.print_text(f"{text}; undone updates: {kept}")
 
-    def on_reference(self, stage: str, step: int, text: str = "", **_: Any) -> None:
-        """Print a sync of the reference; earlier versions recorded no text."""
-        if text:
-            self.print_text(f"  {stage} {step + 1}: {text}", style="dim")
+    def on_reference(self, stage: str, step: int, text: str, **_: Any) -> None:
+        """Print a sync of the reference."""
+        self.print_text(f"  {stage} {step + 1}: {text}", style="dim")
 
     def on_resumed(self, stage: str, step: int, **_: Any) -> None:
         """Print where an interrupted run resumes."""

@@ -57,9 +57,9 @@ def check_same_rewards(session: Session, run: RunReader) -> None:
 def check_same_reward_code(session: Session, run: RunReader) -> None:
     """Raise if the source of a reward function has changed since a run started.
 
-    Rewards before and after could not be compared. Runs of earlier versions do not record the source.
+    Rewards before and after could not be compared.
     """
-    recorded = run.run_fact("judged").get("code", {})
+    recorded = run.run_fact("judged")["code"]
     for name, current in reward_definition(session)["code"].items():
         if recorded.get(name) and current and recorded[name] != current:
             raise RecordError(

@@ -1,12 +1,12 @@
-"""Rendering by a chat template, which comes with a model: its time, its memory and its text are bounded."""
+"""Rendering by a chat template, which comes with a model: in bounded time, with a given date."""
 
 import datetime
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from truing.utils.bounded_templates import bounded
 from truing.utils.time_limit import TimeLimitExceeded, time_limit
 
 SECONDS = 10.0
@@ -16,6 +16,10 @@ LONGEST = 2**26
 """Characters of a rendered conversation: beyond the context of any model."""
 
 REMEDY = "set model.chat_template to one that you know"
+
+
+CLOCK = re.compile(r"""\bstrftime_now\(\s*(?:"([^"]*)"|'([^']*)')\s*\)""")
+"""A call of the function that transformers and vLLM give to templates for today's date."""
 
 
 class TemplateFault(Exception):
@@ -40,7 +44,10 @@ def render_template(
         TemplateFault: there is no text.
     """
     try:
-        with bounded(todays_date), time_limit(SECONDS, "the chat template", REMEDY):
+        if todays_date is not None:
+            template = tokenizer.get_chat_template(options.get("chat_template"), options.get("tools"))
+            options["chat_template"] = with_date(template, todays_date)
+        with time_limit(SECONDS, "the chat template", REMEDY):
             text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
     except TimeLimitExceeded as error:
         raise TemplateFault(f"it has not ended after {SECONDS:g} s") from error
@@ -49,3 +56,11 @@ def render_template(
     if len(text) > LONGEST:
         raise TemplateFault(f"it renders {len(text)} characters of them")
     return text
+
+
+def with_date(template: str, date: datetime.date) -> str:
+    """Return a template with a date in place of the clock's."""
+    fixed = CLOCK.sub(lambda call: repr(date.strftime(call[1] or call[2])), template)
+    if re.search(r"\bstrftime_now\(", fixed):
+        raise TemplateFault("it computes the format of its date: write strftime_now with the format as text")
+    return fixed

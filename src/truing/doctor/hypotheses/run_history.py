@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from truing.analysis.evaluate_command import recorded_from_python
 from truing.analysis.script_arguments import ScriptArguments, read_arguments
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.diagnosis import Diagnosis
@@ -85,7 +84,7 @@ class RunHistory:
             [event.payload for event in events if event.kind == "eval"],
             _evaluation_seconds(events),
             diagnosis,
-            recorded_from_python(reader, recipe),
+            reader.run_fact("given_in_python"),
             main_parts(reader.run_json().get("judged", {}).get("rewards", {}), recipe.doctor.shaping),
             read_arguments(run),
         )

@@ -59,11 +59,11 @@ test-full: test test-integration
 
 # Kills runs for MINUTES, and compares each with one that was not killed: docs/reliability.md.
 chaos: .venv/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python bench/chaos --minutes $(or $(MINUTES),10)
+	OMP_NUM_THREADS=1 $(BIN)/python -m dev.measure.chaos --minutes $(or $(MINUTES),10)
 
 # Trains for MINUTES; memory, threads, files and seconds must stay flat.
 soak: .venv/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py --minutes $(or $(MINUTES),120)
+	OMP_NUM_THREADS=1 $(BIN)/python -m dev.measure.soak --minutes $(or $(MINUTES),120)
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl

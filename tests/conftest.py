@@ -18,10 +18,12 @@ import pytest
 from folders import WRITTEN, published_files
 from hypothesis import settings
 
+from dev import let_processes_import
 from truing.utils.process_state import SIGNALS
 
 BROWSER = Path(__file__).parent / "browser"
 
+let_processes_import()
 gc.disable()  # collecting tests makes a million objects and no garbage; pytest_collection_finish enables it
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")

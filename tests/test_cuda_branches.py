@@ -15,9 +15,8 @@ import torch
 from samples import sample
 from virtual_cuda import virtual_cuda
 
-import truing
-from truing.bench import machine, side_process, truing_side
-from truing.bench.cases import CASES
+from dev.measure import machine, side_process, truing_side
+from dev.measure.cases import CASES
 from truing.config import resolve
 from truing.distributed import ranks
 from truing.doctor.diagnosis import examine
@@ -75,10 +74,10 @@ def asks_for_a_device(source):
 
 
 def test_each_file_that_asks_for_a_device_has_a_test_of_its_branch():
-    package = Path(truing.__file__).parent
     asking = {
-        str(path.relative_to(package))
-        for path in package.rglob("*.py")
+        str(path.relative_to(folder))
+        for folder, kind in ((ROOT / "src/truing", "**/*.py"), (ROOT, "dev/**/*.py"))
+        for path in folder.glob(kind)
         if asks_for_a_device(path.read_text(encoding="utf-8"))
     }
     _, *lines = (ROOT / "tests/golden/cuda_branches.txt").read_text().splitlines()

@@ -56,18 +56,12 @@ MAY_IMPORT = {
         "errors utils types distributed config record analysis chat models rewards envs doctor terminal"
         " trackers learner trainer api"
     ),
-    "bench": "errors utils types models rewards engines api",
-    "probes": "errors utils types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",
-    "faults": (
-        "errors utils types distributed config ops models rewards engines rollouts doctor trainer api"
-    ),
-    "lab": "errors utils config record analysis rewards metrics doctor terminal api probes",
+    "lab": "errors utils config record analysis rewards metrics doctor terminal api",
     "board": "errors utils types config ops record analysis metrics doctor lab",
-    "docgen": "config envs metrics doctor trl",
     "cli": (
         "errors utils types distributed config record analysis models engines cluster envs checks doctor "
-        "terminal learner trainer api bench probes faults lab board docgen"
+        "terminal learner trainer api lab board"
     ),
     "__main__": "cli",
 }

@@ -9,7 +9,6 @@ import threading
 from time import sleep
 
 import pytest
-from folders import ROOT
 from recorded import make_row
 from shown import evaluation, finding, opened_run, write
 
@@ -422,7 +421,7 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
 def test_the_bench_asks_each_question_twice(trained, capsys, monkeypatch):
     run = next(path.parent for path in trained.rglob("run.json"))
     monkeypatch.setattr(sys, "argv", ["board.py", str(run)])
-    runpy.run_path(str(ROOT / "bench" / "board.py"), run_name="__main__")
+    runpy.run_module("dev.measure.board", run_name="__main__")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == [
         *("runs", "run", *["chart"] * 3, "update", "samples", "samples", "tasks")

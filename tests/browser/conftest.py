@@ -8,11 +8,11 @@ import pytest
 from visiting import CHROMIUM, Visit, served, visiting
 
 import truing
+from dev.faults.fault import Fault
+from dev.faults.healthy_runs import TOOLS
+from dev.faults.planted import FAULTS
+from dev.faults.run_fault import table_of
 from truing.errors import ProvenError
-from truing.faults.fault import Fault
-from truing.faults.healthy_runs import TOOLS
-from truing.faults.planted import FAULTS
-from truing.faults.run_fault import table_of
 from truing.trainer.preflight import random_reward
 
 

@@ -4,13 +4,11 @@ Of 10^5 updates (making the run takes most of a minute), and of 10^4. Times are 
 clicks, in the browser, on a machine that may be busy: bounds are generous.
 """
 
-import os
 import subprocess
 import sys
 import time
 
 import pytest
-from folders import ROOT
 from visiting import served, visiting
 
 SIZES = [pytest.param(10_000, id="10^4"), pytest.param(100_000, id="10^5")]
@@ -26,14 +24,15 @@ def board(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("big")
     words = [
         sys.executable,
-        str(ROOT / "bench" / "big_run.py"),
+        "-m",
+        "dev.measure.big_run",
         str(folder / "big"),
         "--steps",
         str(steps),
         "--live",
         "3",
     ]
-    subprocess.run(words, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True)
+    subprocess.run(words, check=True, capture_output=True)
     with served(folder) as address:
         yield address
 

@@ -2,13 +2,13 @@
 
 from folders import ROOT
 
+from dev.pages.cli import page
 from truing.cli import PANELS
-from truing.cli.page import page
 
 
 def test_the_committed_page_is_made_of_the_code():
     assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == page(), (
-        "run: python -m truing.cli.page > docs/cli.md"
+        "run: python -m dev.pages.cli > docs/cli.md"
     )
 
 

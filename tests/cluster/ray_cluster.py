@@ -37,7 +37,7 @@ def fake_vllm_python(folder):
     for each in (package, package.parent, package.parent.parent):
         (each / "__init__.py").write_text("")
     (package / "api_server.py").write_text(
-        "import runpy\nrunpy.run_module('truing.faults.fake_vllm', run_name='__main__')\n"
+        "import runpy\nrunpy.run_module('dev.faults.fake_vllm', run_name='__main__')\n"
     )
     script = folder / "python"
     packages = package.parents[2]

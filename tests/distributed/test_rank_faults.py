@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from dev.faults.detection_matrix import passed
+from dev.faults.healthy_runs import healthy_runs
+from dev.faults.planted import FAULTS
+from dev.faults.run_fault import run_in_ranks
+from dev.faults.unplanted_runs import unplanted_runs
 from truing.doctor.diagnosis import ranked
 from truing.doctor.postmortem import diagnose_run
-from truing.faults.detection_matrix import passed
-from truing.faults.healthy_runs import healthy_runs
-from truing.faults.planted import FAULTS
-from truing.faults.run_fault import run_in_ranks
-from truing.faults.unplanted_runs import unplanted_runs
 
 pytestmark = pytest.mark.integration
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import truing
+from dev.faults.fake_vllm.threads import fake_vllm
 from truing.distributed import shard_files
 from truing.distributed.ranks import join
-from truing.faults.fake_vllm.threads import fake_vllm
 from truing.trainer.checkpoint_manager import CheckpointManager
 
 STEPS = {"steps": 2, "learning_rate": 1e-3}

@@ -7,14 +7,14 @@ import torch
 from pick import first
 
 import truing
+from dev.faults.fault import patched
+from dev.faults.planted import FAULTS
+from dev.faults.run_fault import table_of
 from truing.api import bisect
 from truing.doctor.bisect import bisect as swap_each
 from truing.doctor.bisect import first_differing
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rules.msk007 import demonstrated_step
-from truing.faults.fault import patched
-from truing.faults.planted import FAULTS
-from truing.faults.run_fault import table_of
 
 pytestmark = pytest.mark.integration
 

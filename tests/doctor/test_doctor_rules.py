@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from truing.docgen.rules import pages
+from dev.pages.rules import pages
 from truing.doctor.diagnosis import Diagnosis, examine, is_finding, ranked, select_rules
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.example_steps import changed_step, example_step
@@ -87,7 +87,7 @@ def test_every_page_is_whole(code):
 def test_the_pages_are_those_of_the_rules(request):
     folder = request.config.rootpath / "docs" / "rules"
     written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-    assert written == pages(), "python -m truing.docgen.rules docs/rules writes them anew"
+    assert written == pages(), "python -m dev.pages.rules docs/rules writes them anew"
 
 
 def test_rules_are_chosen_by_code_and_family():

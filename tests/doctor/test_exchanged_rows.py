@@ -5,6 +5,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from dev.faults.fault import Fault, patched
+from dev.faults.run_fault import RUN_DIR, run_fault
 from truing.doctor.example_steps import changed_step
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import RULES
@@ -12,8 +14,6 @@ from truing.doctor.rules.msk003 import skipped_by_gate
 from truing.doctor.rules.rat005 import collapsed, example, minibatches
 from truing.doctor.truing_run import recorded_steps
 from truing.doctor.verdict import STRONG_VERDICTS
-from truing.faults.fault import Fault, patched
-from truing.faults.run_fault import RUN_DIR, run_fault
 
 
 def claims(code, step):

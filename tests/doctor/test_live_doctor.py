@@ -7,12 +7,12 @@ import pytest
 from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
 
 import truing
+from dev.faults.planted import FAULTS
 from truing.doctor.live_doctor import finding_event
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.errors import ProvenError, RecipeError
-from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 

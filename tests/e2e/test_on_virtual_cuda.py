@@ -7,8 +7,8 @@ import pytest
 import torch
 from virtual_cuda import virtual_cuda
 
-from truing.faults.detection_matrix import passed, runs
-from truing.faults.run_fault import run_fault
+from dev.faults.detection_matrix import passed, runs
+from dev.faults.run_fault import run_fault
 
 GRAPHS = {"model.cuda_graphs": True}
 RUNS = {

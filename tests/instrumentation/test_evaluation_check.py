@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import truing
+from dev.faults.planted import evaluated_best, evaluated_greedily, evaluated_other_draws, evaluated_stale
+from dev.faults.run_fault import run_fault, table_of
 from truing.errors import ModelError
-from truing.faults.planted import evaluated_best, evaluated_greedily, evaluated_other_draws, evaluated_stale
-from truing.faults.run_fault import run_fault, table_of
 from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.types.status import Status
 

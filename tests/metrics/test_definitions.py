@@ -3,14 +3,14 @@
 import pytest
 from folders import ROOT
 
-from truing.docgen.metrics import page
+from dev.pages.metrics import page
 from truing.errors import RecordError
 from truing.metrics.definitions import METRICS, check_metric_names
 
 
 def test_the_committed_page_is_made_of_the_table():
     assert (ROOT / "docs/metrics.md").read_text(encoding="utf-8") == page(), (
-        "run: python -m truing.docgen.metrics > docs/metrics.md"
+        "run: python -m dev.pages.metrics > docs/metrics.md"
     )
 
 

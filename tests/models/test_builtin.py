@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dev.probes import table_model
 from truing.errors import ModelError
 from truing.models import builtin, smollm2, tiny, tiny_moe
 from truing.models.folder_check import check_folder
 from truing.models.load import load
-from truing.probes import table_model
 
 
 def test_where_the_cache_is(monkeypatch):

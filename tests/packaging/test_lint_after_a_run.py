@@ -15,11 +15,11 @@ LEFT_BEHIND = [
 
 def test_folders_that_commands_create_do_not_change_how_imports_are_sorted(tmp_path):
     assert "runs" in LEFT_BEHIND
-    for name in ("pyproject.toml", "src", "tests", "bench", "recipes"):
+    for name in ("pyproject.toml", "src", "tests", "dev", "recipes"):
         (tmp_path / name).symlink_to(ROOT / name)
     for name in LEFT_BEHIND:
         (tmp_path / name).mkdir()
-    folders = [tmp_path / name for name in ("src", "tests", "bench", "recipes")]
+    folders = [tmp_path / name for name in ("src", "tests", "dev", "recipes")]
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise", *folders],
         cwd=tmp_path,

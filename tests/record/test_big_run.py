@@ -1,11 +1,10 @@
-"""bench/big_run.py writes what truing itself would read of a run it trained."""
+"""dev/measure/big_run.py writes what truing itself would read of a run it trained."""
 
 import json
 import runpy
 import sys
 
 import pytest
-from folders import ROOT
 
 from truing.metrics.definitions import check_metric_names
 from truing.record import RunReader, compact
@@ -22,8 +21,7 @@ def big(tmp_path_factory):
     numbers = ["--steps", str(STEPS), "--samples", str(SAMPLES), "--live", str(LIVE)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["big_run.py", str(folder), *numbers])
-        patch.syspath_prepend(ROOT / "bench")
-        runpy.run_path(str(ROOT / "bench" / "big_run.py"), run_name="__main__")
+        runpy.run_module("dev.measure.big_run", run_name="__main__")
     return folder
 
 

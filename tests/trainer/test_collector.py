@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 
 import truing
+from dev.faults.fake_vllm.threads import fake_vllm
+from dev.faults.run_fault import BASE_RECIPE
 from truing.doctor.live_doctor import LiveDoctor
 from truing.errors import ProvenError, RecipeError
-from truing.faults.fake_vllm.threads import fake_vllm
-from truing.faults.run_fault import BASE_RECIPE
 from truing.record import RunReader, StepRow
 from truing.trainer import collector
 from truing.trainer.preflight import random_reward

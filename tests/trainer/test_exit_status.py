@@ -7,8 +7,8 @@ from command import truing as command
 from runs import Interrupt, assert_same_run, crash_at
 
 import truing
+from dev.faults.planted import FAULTS
 from truing.errors import ProvenError, RecordError, RewardError, TruingError
-from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.trainer.exit_status import CHARACTERS, LINES, exit_facts
 from truing.trainer.preflight import random_reward

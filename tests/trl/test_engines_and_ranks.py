@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from truing.faults.fake_vllm.app import FakeServer
-from truing.faults.fake_vllm.options import Options
-from truing.faults.fake_vllm.threads import ServerThread
+from dev.faults.fake_vllm.app import FakeServer
+from dev.faults.fake_vllm.options import Options
+from dev.faults.fake_vllm.threads import ServerThread
 from truing.models.builtin import ensure_built
 from truing.record import RunReader
 from truing.trl import GRPOConfig, GRPOTrainer

@@ -29,9 +29,7 @@ from truing.cli.inspect.profile import profile
 from truing.cli.inspect.report import write_report
 from truing.cli.inspect.tail import tail
 from truing.cli.inspect.tokens import tokens
-from truing.cli.measure.bench import app as bench
-from truing.cli.measure.faults import faults
-from truing.cli.measure.probes import probes
+from truing.cli.of_clone import command_of_clone
 from truing.cli.output import guarded_output
 from truing.cli.train.engine import app as engine
 from truing.cli.train.eval import evaluate_target
@@ -53,7 +51,11 @@ PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "env": show_env,
     },
     "Experiment": {"lab": lab, "verify": verify_recipe},
-    "Measure": {"bench": bench, "faults": faults, "probes": probes},
+    "Measure": {
+        "bench": command_of_clone("measure.command", "bench"),
+        "faults": command_of_clone("faults.command", "faults"),
+        "probes": command_of_clone("probes.command", "probes"),
+    },
     "Export": {"export": export, "models": models},
 }
 """Every command, by the panel of ``truing --help`` that lists it, in the order of the help."""

@@ -12,7 +12,7 @@ and a softmax in another order by 5e-7."""
 
 DEVIATIONS = 5
 """Multiples of the largest of n normal errors. In SmolLM2-135M the largest error of 768 tokens of sampler or
-trainer is 0.5 to 0.8 of that (`bench/rounding.py`)."""
+trainer is 0.5 to 0.8 of that (`dev/measure/rounding.py`)."""
 
 ITSELF_MULTIPLES = 40
 """Multiples of the trainer's largest difference from itself, which may be that of few tokens."""

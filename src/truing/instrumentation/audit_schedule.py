@@ -32,7 +32,7 @@ forward; every row's gradient, to compare their sum with the optimizer's gradien
 
 COST_PER_TOKEN = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
 """Cost per token of training, sampling and each audit, in forwards of one token; of weights, per audit.
-`python bench/audit_cost.py` measures them."""
+`python -m dev.measure.audit_cost` measures them."""
 
 AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT", "DST")
 """Rule families whose findings request an audit of the next update at any cost."""

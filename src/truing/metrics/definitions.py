@@ -1,7 +1,7 @@
 """Every metric that a run may record: its name, unit, formula, and where it is absent.
 
 A metric that cannot be computed is left out of a step, never 0 and never NaN. Placeholders in angle
-brackets stand for one word. ``python -m truing.docgen.metrics`` generates docs/metrics.md from this table.
+brackets stand for one word. ``python -m dev.pages.metrics`` generates docs/metrics.md from this table.
 """
 
 import difflib

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 import truing
+from dev.faults.planted import FAULTS
 from truing.cli import app
 from truing.doctor.bisect import RULES_OF
 from truing.doctor.bisect_report import code_location
 from truing.doctor.rules import len003
 from truing.doctor.verdict import Verdict
-from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 

@@ -9,7 +9,7 @@ from command import truing
 from runs import MINI
 
 import truing as package
-from truing.faults.planted import FAULTS
+from dev.faults.planted import FAULTS
 from truing.trainer.preflight import random_reward
 
 

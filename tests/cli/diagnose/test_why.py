@@ -10,6 +10,7 @@ from command import truing
 from runs import MINI
 
 import truing as package
+from dev.faults.planted import FAULTS
 from truing.config import load_recipe
 from truing.doctor.hypotheses.candidates import environment, evaluation, lengths, update_size
 from truing.doctor.hypotheses.explain import why
@@ -18,7 +19,6 @@ from truing.doctor.hypotheses.run_history import RunHistory
 from truing.doctor.hypotheses.test_cost import duration_text, retrain_command, training_minutes
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import ProvenError
-from truing.faults.planted import FAULTS
 from truing.trainer.preflight import random_reward
 
 

@@ -8,12 +8,12 @@ import pytest
 from command import truing
 from folders import ROOT
 
+from dev.probes.run_probes import probes_by_name
 from truing import api
 from truing.analysis.train_result import TrainResult
 from truing.checks import CheckReport, CheckResult, Finding
 from truing.config import resolve
 from truing.lab import acceptance as verify_module
-from truing.probes.run_probes import probes_by_name
 from truing.record import RunReader
 
 pytestmark = pytest.mark.integration
@@ -24,7 +24,7 @@ TINY = (ROOT / "recipes/tiny.toml").read_text(encoding="utf-8")
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
     """The other probes run in tests/probes."""
-    monkeypatch.setattr("truing.lab.acceptance.PROBES", probes_by_name(["P0"]))
+    monkeypatch.setattr("dev.probes.of_stage.PROBES", probes_by_name(["P0"]))
 
 
 def run(toml, tmp_path, *words):
@@ -90,13 +90,19 @@ def test_findings_end_it_before_anything_is_trained(toml, tmp_path):
 
 
 def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
-    from truing.probes.result import ProbeOutcome, exactly
+    from dev.probes.result import ProbeOutcome, exactly
 
     outcome = ProbeOutcome("P0", "grpo", (exactly("weights that moved", 3.0),))
-    monkeypatch.setattr("truing.lab.acceptance.run_probes", lambda probes, algos: [outcome])
+    monkeypatch.setattr("dev.probes.of_stage.run_probes", lambda probes, algos: [outcome])
     result = run(toml(), tmp_path)
     assert result.code == 1
     assert "P0 of grpo: weights that moved is 3, not 0" in result.out
+
+
+def test_without_a_clone_no_probe_runs_and_the_output_says_so(toml, tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.cli.of_clone.REPOSITORY", tmp_path)
+    result = run(toml(sampling={"max_new_tokens": 1}), tmp_path)
+    assert "no probes: they need a clone" in result.out
 
 
 def test_what_cannot_run_is_neither(toml, tmp_path):
@@ -130,7 +136,7 @@ def test_findings_of_the_checks_are_sentences(monkeypatch):
     finding = Finding("task-1", "the demonstration earns nothing", "0", "1 of exact", "fix the reward")
     report = CheckReport({"the demonstration scores full": CheckResult(8, (finding,) * 8)})
     monkeypatch.setattr(verify_module, "check", lambda recipe: report)
-    lines = verify_module._checks(resolve(tomllib.loads(TINY)), "grpo").lines
+    lines = verify_module._checks(resolve(tomllib.loads(TINY)), "grpo", None).lines
     assert "✗ the demonstration scores full: task-1" in lines
     assert "  and 5 more: --json lists all" in lines
     assert "Finding(" not in "\n".join(lines)

@@ -10,8 +10,8 @@ from command import truing as command
 from runs import mini_table
 
 import truing
+from dev.faults.planted import FAULTS
 from truing.config import load_recipe, resolve, to_toml
-from truing.faults.planted import FAULTS
 from truing.record import RunReader
 
 NUMBER = r"-?\d+\.\d+"

@@ -8,10 +8,10 @@ import pytest
 from command import truing
 from foreign import constant, flat, healthy, json_lines, trainer_state
 
+from dev.faults.suspect_rates import run_rates
 from truing.doctor.importers.diagnose_log import diagnose_log
 from truing.doctor.report.healthy_rates import healthy_rates
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
-from truing.faults.suspect_rates import run_rates
 
 
 def findings_of(target):
@@ -215,6 +215,4 @@ def test_published_logs_are_reported_as_they_are_labelled(data):
 
 def test_the_healthy_runs_of_the_reports_are_those_of_the_detection_matrix(request):
     page = (request.config.rootpath / "docs" / "detection-matrix.md").read_text(encoding="utf-8")
-    assert run_rates(page) == healthy_rates()["runs"], (
-        "python -m truing.faults.suspect_rates counts them anew"
-    )
+    assert run_rates(page) == healthy_rates()["runs"], "python -m dev.faults.suspect_rates counts them anew"

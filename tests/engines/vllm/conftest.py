@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dev.faults.fake_vllm.app import FakeServer
+from dev.faults.fake_vllm.options import Options
+from dev.faults.fake_vllm.threads import ServerThread
 from truing.engines.open_engine import open_engine
-from truing.faults.fake_vllm.app import FakeServer
-from truing.faults.fake_vllm.options import Options
-from truing.faults.fake_vllm.threads import ServerThread
 from truing.learner.restore import load_policy
 from truing.models.lora import trainable_parameters
 

@@ -7,12 +7,12 @@ import time
 import pytest
 import torch
 
+from dev.faults.fake_vllm import app
+from dev.faults.fake_vllm.app import FakeServer
+from dev.faults.fake_vllm.weights import HeldModel
 from truing.engines.base import Request, generate
 from truing.engines.vllm.proof.canary import TOLERANCE
 from truing.errors import EngineError, PublicationError
-from truing.faults.fake_vllm import app
-from truing.faults.fake_vllm.app import FakeServer
-from truing.faults.fake_vllm.weights import HeldModel
 from truing.types.sampling_params import SamplingParams
 
 

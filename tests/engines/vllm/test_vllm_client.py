@@ -8,11 +8,11 @@ import pytest
 import torch
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from dev.faults.fake_vllm.app import FakeServer
 from truing.engines.base import Request, generate
 from truing.engines.vllm import client
 from truing.engines.vllm.server_process import free_port
 from truing.errors import DataError, EngineError, InvalidValueError, PublicationError
-from truing.faults.fake_vllm.app import FakeServer
 from truing.types.sampling_params import SamplingParams
 
 REQUESTS = [Request(torch.arange(20), ("key",))]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
 from truing.engines.vllm.proof.canary import canary_sample
-from truing.faults.planted import FAULTS
 from truing.instrumentation import race_replay
 from truing.instrumentation.draw_audit import drawn_tokens
 from truing.instrumentation.race_replay import EXCHANGE, GREEDY, RaceReplay

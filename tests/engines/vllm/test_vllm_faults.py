@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from dev.faults.fake_vllm.threads import fake_vllm
+from dev.faults.fake_vllm.weights import HeldModel
+from dev.faults.planted import FAULTS
+from dev.faults.run_fault import table_of
 from truing.engines.base import Request, generate
 from truing.errors import TruingError
-from truing.faults.fake_vllm.threads import fake_vllm
-from truing.faults.fake_vllm.weights import HeldModel
-from truing.faults.planted import FAULTS
-from truing.faults.run_fault import table_of
 from truing.types.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.integration

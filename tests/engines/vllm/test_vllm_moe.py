@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from dev.faults.fake_vllm.weights import HeldModel
+from dev.faults.fake_vllm.worker import FakeWorker
 from truing.engines.base import Request, generate
 from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.proof.canary import canary_sample, sample_scores
@@ -16,8 +18,6 @@ from truing.engines.vllm.proof.turn_causes import distance
 from truing.engines.vllm.routed_experts import read_routes
 from truing.engines.vllm.server_facts import check_server
 from truing.errors import EngineError, ModelError, PublicationError
-from truing.faults.fake_vllm.weights import HeldModel
-from truing.faults.fake_vllm.worker import FakeWorker
 from truing.models.builtin import ensure_built
 from truing.models.forward.expert_routes import use_routes
 from truing.models.tiny_moe import CHOSEN, EXPERTS, LAYERS
@@ -132,7 +132,7 @@ def test_what_are_no_routes_of_the_tokens_is_refused(text):
 def test_an_answer_with_routes_of_other_tokens_is_refused(mixture, monkeypatch):
     _, engine, _ = mixture()
     monkeypatch.setattr(
-        "truing.faults.fake_vllm.answers.encoded_routes", lambda routes: encoded(routes[1:].numpy())
+        "dev.faults.fake_vllm.answers.encoded_routes", lambda routes: encoded(routes[1:].numpy())
     )
     with pytest.raises(EngineError, match="it cannot be read") as error:
         generate(engine, requests(1), PARAMS)
@@ -192,7 +192,7 @@ def test_experts_of_an_earlier_publication_are_reported(mixture, train, monkeypa
 
 
 def test_experts_that_cannot_be_probed_are_refused_by_name(mixture, monkeypatch):
-    monkeypatch.setattr("truing.faults.fake_vllm.worker._Experts.is_monolithic", True)
+    monkeypatch.setattr("dev.faults.fake_vllm.worker._Experts.is_monolithic", True)
     with pytest.raises(PublicationError, match="its kernel selects experts by itself") as error:
         mixture()
     assert "mlp.experts" in error.value.got
@@ -223,7 +223,7 @@ def test_adapters_on_a_mixture_are_refused_on_the_cpu_build(mixture):
 
 def test_routes_of_other_tokens_are_refused_by_name(mixture, monkeypatch):
     monkeypatch.setattr(
-        "truing.faults.fake_vllm.answers.encoded_routes",
+        "dev.faults.fake_vllm.answers.encoded_routes",
         lambda routes: encoded(((routes + 1) % EXPERTS).numpy().astype(np.uint8)),
     )
     with pytest.raises(PublicationError, match="not those with which it computed"):

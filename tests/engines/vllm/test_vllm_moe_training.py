@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import truing
+from dev.faults.fake_vllm.threads import fake_vllm
+from dev.faults.moe_engine import rounds_otherwise
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS
-from truing.faults.fake_vllm.threads import fake_vllm
-from truing.faults.moe_engine import rounds_otherwise
 from truing.models.tiny_moe import CHOSEN, LAYERS
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward

@@ -7,17 +7,17 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from dev.faults.fake_vllm.app import FakeServer
+from dev.faults.fake_vllm.options import Options
+from dev.faults.fake_vllm.threads import ServerThread
+from dev.faults.fake_vllm.weights import HeldModel
+from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.proof.canary_turns import compare_turns
 from truing.engines.vllm.proof.joined_responses import decoded
 from truing.engines.vllm.weights_folder import OWNER
 from truing.errors import PublicationError
-from truing.faults.fake_vllm.app import FakeServer
-from truing.faults.fake_vllm.options import Options
-from truing.faults.fake_vllm.threads import ServerThread
-from truing.faults.fake_vllm.weights import HeldModel
-from truing.faults.planted import FAULTS
 from truing.models.tiny import build, byte_tokenizer, tiny_model
 from truing.types.sampling_params import SamplingParams
 

@@ -178,7 +178,7 @@ def interpreter(tmp_path):
 
 @pytest.mark.integration
 def test_a_server_is_started_killed_and_started_again(opened, interpreter):
-    python = interpreter(f'exec {sys.executable} -m truing.faults.fake_vllm "$@"')
+    python = interpreter(f'exec {sys.executable} -m dev.faults.fake_vllm "$@"')
     engine, _ = opened(lora={"rank": 4}, engine={"python": python, "timeout": 120.0})
     (server,) = engine.servers
     process = server._process._process
@@ -186,8 +186,8 @@ def test_a_server_is_started_killed_and_started_again(opened, interpreter):
     process.wait()
     requests = [Request(torch.arange(20 + i), ("key", i)) for i in range(4)]
     assert len(generate(engine, requests, SamplingParams(max_new_tokens=3))) == 4
-    (incident,) = engine.take_incidents()
-    assert "it runs again, and weights of version 0 are proven again" in incident
+    incidents = engine.take_incidents()  # one more: the untrained adapter cannot be told from the base
+    assert sum("it runs again, and weights of version 0 are proven again" in text for text in incidents) == 1
     started = server._process._process
     assert started.pid != process.pid
     engine.close()

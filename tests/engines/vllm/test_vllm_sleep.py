@@ -3,9 +3,9 @@
 import pytest
 
 import truing
+from dev.faults.fake_vllm.app import FakeServer
+from dev.faults.fake_vllm.threads import fake_vllm
 from truing.errors import EngineError, PublicationError, RecipeError
-from truing.faults.fake_vllm.app import FakeServer
-from truing.faults.fake_vllm.threads import fake_vllm
 from truing.record import RunReader
 
 pytestmark = pytest.mark.integration

@@ -8,13 +8,13 @@ from peft_adapters import save_adapter
 from runs import assert_same_run
 
 import truing
+from dev.faults.fake_vllm.threads import StartedThread, fake_vllm
+from dev.faults.fault import patched
+from dev.faults.planted import FAULTS
 from truing.api import env_from_recipe
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import EngineError, PublicationError
-from truing.faults.fake_vllm.threads import StartedThread, fake_vllm
-from truing.faults.fault import patched
-from truing.faults.planted import FAULTS
 from truing.learner.session import open_session
 from truing.models.resolve import resolve_model
 from truing.record import RunReader
@@ -85,7 +85,7 @@ def losses():
             return generate
 
         return patched("truing.engines.vllm.server:ServerProcess", lambda real: Recorded), patched(
-            "truing.faults.fake_vllm.app:FakeServer.generate", losing
+            "dev.faults.fake_vllm.app:FakeServer.generate", losing
         )
 
     return plan
@@ -105,10 +105,9 @@ def test_a_lost_server_is_replaced_and_its_answers_are_sampled_under_the_same_ke
     with servers, lost:
         train(mini(**LORA), tmp_path / "run")
     incidents = [each["text"] for each in events(tmp_path / "run", "incident") if each["what"] == "engine"]
-    assert all("it runs again" in text for text in incidents)
-    assert any(
-        "and weights of version" in text for text in incidents
-    )  # not those lost before they were proven
+    again = [text for text in incidents if "it runs again" in text]
+    assert len(again) >= 2
+    assert any("and weights of version" in text for text in again)  # not those lost before they were proven
     assert_same_run(tmp_path / "run", undisturbed, audits=False)
 
 

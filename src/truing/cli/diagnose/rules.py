@@ -53,7 +53,7 @@ def _pages(topic: str) -> Iterator[str]:
     Raises:
         RecordError: It is neither a page nor a rule; the error names the nearest of both.
     """
-    from truing.docgen.rules import page
+    from truing.doctor.rule_page import page
     from truing.doctor.rules import RULES
 
     names = sorted(path.stem for path in PAGES.glob("[a-z]*.md"))

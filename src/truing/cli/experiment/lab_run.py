@@ -187,9 +187,17 @@ def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
     faults = {arm.fault for arm in arms_of(lab, hypothesis, lab.declaration(hypothesis)).values()} - {""}
     if not faults:
         return
-    from truing.faults.planted import FAULTS
+    from truing.cli.of_clone import from_clone
 
-    known = [name for name, fault in FAULTS.items() if fault.ranks == 1]  # a lab's runs have one process
+    planted = from_clone("faults.planted", "FAULTS")
+    if planted is None:
+        raise LabError(
+            f"this lab plants a fault: {', '.join(faults)}",
+            got="an installed package, which has no dev/",
+            expected="a clone of Truing's repository, where planted faults are",
+            remedy="run the lab there, or remove fault= from lab.toml",
+        )
+    known = [name for name, fault in planted.items() if fault.ranks == 1]  # a lab's runs have one process
     if unknown := faults - set(known):
         raise LabError("unknown fault", got=", ".join(unknown), expected=", ".join(known))
 
@@ -201,7 +209,9 @@ def work(folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from contextlib import nullcontext
 
-    from truing.faults.planted import FAULTS
+    from truing.cli.of_clone import from_clone
     from truing.lab.run.worker import run_worker
 
-    run_worker(folder, lambda name: FAULTS[name].plant() if name else nullcontext())
+    run_worker(
+        folder, lambda name: from_clone("faults.planted", "FAULTS")[name].plant() if name else nullcontext()
+    )

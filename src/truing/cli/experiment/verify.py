@@ -25,10 +25,11 @@ def verify_recipe(
     """
     resolved = recipe_of(recipe, overrides or ())
     from truing.cli.diagnose.scorecard import scorecard_table
+    from truing.cli.of_clone import from_clone
     from truing.lab.acceptance import verify
 
     console, phases = Console(highlight=False, stderr=as_json), []
-    for phase in verify(resolved, out, steps):
+    for phase in verify(resolved, out, steps, from_clone("probes.of_stage", "probe_stage")):
         phases.append(phase)
         result = "[green]passed[/]" if phase.passed else "[red]failed[/]"
         console.print(f"\n[bold]{phase.name}[/]: {result}")

@@ -1,4 +1,4 @@
-"""Rates of each rule's SUSPECT in healthy runs, as measured by ``truing.faults.suspect_rates``."""
+"""Rates of each rule's SUSPECT in healthy runs, as measured by ``dev.faults.suspect_rates``."""
 
 import tomllib
 from functools import cache

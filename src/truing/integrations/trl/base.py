@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,7 +78,8 @@ class Audit(ABC):
         self.update_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
         self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
         self.compares_examples = False  # set when training begins
-        self.last_tasks: set[str] = set()  # digests of the examples of the last batch
+        self.last_tasks: set[str] = set()  # digests of the prompts of the last batch
+        self.last_examples: set[str] = set()  # and of its examples in the dataset
         self.history = History()
         self.facts: dict[str, Any] = {}
         self.state: dict[str, Any] = {}  # what all ranks must share
@@ -137,7 +138,7 @@ class Audit(ABC):
         return {}
 
     def batch_fact(
-        self, rows: Iterable[tuple[str, Tensor, int]], number: int, drawn: int, tasks: Collection[str]
+        self, rows: Sequence[tuple[str, Tensor, int]], number: int, drawn: int, examples: Collection[str]
     ) -> dict[str, Any]:
         """Return the fact ``batch``; copies in the dataset are counted if the last batch had these tasks.
 
@@ -145,10 +146,14 @@ class Audit(ABC):
             rows: name, ids [T] and prompt length of each row.
             number: of the batch.
             drawn: examples drawn for it.
-            tasks: their digests.
+            examples: their digests.
         """
-        again, self.last_tasks = set(tasks) == self.last_tasks, set(tasks)
-        alike = self.example_counts.copies(tasks) if again else None
+        tasks = {digest_of(ids[:length].tolist()) for _, ids, length in rows}
+        same_examples = set(examples) == self.last_examples
+        again, self.last_tasks, self.last_examples = tasks == self.last_tasks, tasks, set(examples)
+        alike = None
+        if again:  # of other examples: the trainer did not take the prompts of those that it drew
+            alike = self.example_counts.copies(examples) if same_examples else len(tasks)
         return batch_fingerprint(
             rows, number=number, tasks=tasks, drawn=drawn, alike=alike, total=self.dataset_size
         )

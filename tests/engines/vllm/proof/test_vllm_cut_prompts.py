@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.errors import PublicationError
-from truing.faults.planted import FAULTS
 from truing.types.sampling_params import SamplingParams
 
 PARAMS = SamplingParams(max_new_tokens=4)

@@ -6,15 +6,15 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from dev.faults.fake_vllm.options import Options
+from dev.faults.fake_vllm.weights import HeldModel
+from dev.faults.fake_vllm.worker import FakeWorker
 from truing.engines.vllm.proof.changed_weights import CHANGES, as_dtype
 from truing.engines.vllm.proof.expected_responses import expected_responses
 from truing.engines.vllm.proof.probe import Comparison
 from truing.engines.vllm.proof.probe_answer import read_probe
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError, PublicationError
-from truing.faults.fake_vllm.options import Options
-from truing.faults.fake_vllm.weights import HeldModel
-from truing.faults.fake_vllm.worker import FakeWorker
 from truing.models.lora import add_lora
 from truing.models.tiny import tiny_model
 

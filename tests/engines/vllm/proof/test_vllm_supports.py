@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from dev.faults.fake_vllm import app
 from truing.errors import PublicationError
-from truing.faults.fake_vllm import app
 from truing.types.sampling_params import SamplingParams
 
 DECLARED = {

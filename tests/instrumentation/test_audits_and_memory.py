@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import truing
-from dev.faults.planted.row_twice import FAULT as ROW_TWICE
+from dev.faults.planted.gradients import ROW_TWICE
 from truing.instrumentation import audit_schedule, gradient_sum_check
 from truing.learner import step
 from truing.record import RunReader

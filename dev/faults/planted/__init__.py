@@ -1,4 +1,4 @@
-"""One file per fault; ``FAULTS`` has them all by name."""
+"""Planted faults by family; ``FAULTS`` has them all by name."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -7,6 +7,13 @@ from dev.faults.fault import Fault
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault
-    for module_info in sorted(iter_modules(__path__), key=lambda module: module.name)
-    for fault in [import_module(f"{__name__}.{module_info.name}").FAULT]
+    for fault in sorted(
+        (
+            value
+            for module in iter_modules(__path__)
+            for value in vars(import_module(f"{__name__}.{module.name}")).values()
+            if isinstance(value, Fault)
+        ),
+        key=lambda fault: fault.name,
+    )
 }

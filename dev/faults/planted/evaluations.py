@@ -1,0 +1,107 @@
+"""Evaluations that measure something else."""
+
+from dataclasses import replace
+from itertools import count
+
+from dev.faults.fault import Fault, patched
+
+
+def _evaluated_best(real):
+    def evaluate(name, rewards, groups, passes_at=None):
+        best = [replace(each, rollouts=(max(each.rollouts, key=lambda one: one.reward),)) for each in groups]
+        return real(name, rewards, best, passes_at)
+
+    return evaluate
+
+
+EVALUATED_BEST = Fault(
+    name="evaluated-best",
+    numbers=(102,),
+    what="evaluations count the best of several answers, not their mean",
+    plant=lambda: patched("truing.learner.session:evaluate", _evaluated_best),
+    expected=(),
+    changes={"eval.samples": 4},
+    refusal="the evaluation has other means than declared",
+)
+
+
+def _evaluated_greedily(real):
+    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
+        params = replace(sampling_params, temperature=0.0) if key == ("eval",) else sampling_params
+        return real(session, tasks, group_size, params, key, *args, **kwargs)
+
+    return draw
+
+
+EVALUATED_GREEDILY = Fault(
+    name="evaluated-greedily",
+    numbers=(102,),
+    what="evaluations are greedy, although a temperature is declared",
+    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _evaluated_greedily),
+    expected=(),
+    changes={"eval.temperature": 1.0},
+    refusal="the evaluation has other sampling parameters than declared",
+)
+
+
+def _evaluated_other_draws(real):
+    calls = count()
+
+    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
+        own = (*key, next(calls)) if key == ("eval",) else key
+        return real(session, tasks, group_size, sampling_params, own, *args, **kwargs)
+
+    return draw
+
+
+EVALUATED_OTHER_DRAWS = Fault(
+    name="evaluated-other-draws",
+    numbers=(102,),
+    what="each evaluation has random numbers of its own",
+    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _evaluated_other_draws),
+    expected=(),
+    refusal="the evaluation has other tasks, attempts or random numbers than declared",
+)
+
+
+def _unpublished(real):
+    return lambda session, version: {}
+
+
+def _evaluated_stale(real):
+    def evaluate(loop, name, stage, step):
+        with patched("truing.learner.session:Session.publish", _unpublished):
+            return real(loop, name, stage, step)
+
+    return evaluate
+
+
+EVALUATED_STALE = Fault(
+    name="evaluated-stale",
+    numbers=(102,),
+    what="evaluations sample with the weights of an earlier publication",
+    plant=lambda: patched("truing.trainer.loop:Loop.evaluate", _evaluated_stale),
+    expected=(),
+    refusal="the evaluation has other weights than declared",
+)
+
+
+def _evaluated_without_system(real):
+    def bare(task):
+        return replace(task, messages=tuple(each for each in task.messages if each["role"] != "system"))
+
+    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
+        tasks_without_system = [bare(task) for task in tasks] if key == ("eval",) else tasks
+        return real(session, tasks_without_system, group_size, sampling_params, key, *args, **kwargs)
+
+    return draw
+
+
+EVALUATED_WITHOUT_SYSTEM = Fault(
+    name="evaluated-without-system",
+    numbers=(68,),
+    what="evaluations lack the system message of training",
+    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _evaluated_without_system),
+    expected=(),
+    refusal="differently from the environment's prompt",
+)

@@ -1,0 +1,155 @@
+"""Rewards on their way from the grader to the loss."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+
+from dev.faults.fault import Fault, patched
+
+
+def generous(rollout, task):
+    """Return 1 for an attempt cut at the limit."""
+    return float(rollout.status == "truncated")
+
+
+CUT_ONES_REWARDED = Fault(
+    name="cut-ones-rewarded",
+    numbers=(16,),
+    what="cut attempts earn the full reward",
+    plant=nullcontext,
+    expected=("RWD001",),
+    changes={"sft.steps": 12, "grpo.group_size": 16},
+    reward=generous,
+)
+
+
+def _evaluation_trained_on(real):
+    def open_session(recipe, env, *args):
+        session = real(recipe, env, *args)
+        return replace(session, train_tasks=[*session.train_tasks[:4], *session.eval_tasks])
+
+    return open_session
+
+
+EVALUATION_TRAINED_ON = Fault(
+    name="evaluation-trained-on",
+    numbers=(65,),
+    what="evaluation tasks are among the trained ones",
+    plant=lambda: patched("truing.trainer.run:open_session", _evaluation_trained_on),
+    expected=("RWD007",),
+)
+
+
+def inexact_reward(rollout, task):
+    """A judge at a temperature."""
+    return float(np.random.default_rng().random())
+
+
+GRADER_INEXACT = Fault(
+    name="grader-inexact",
+    numbers=(46,),
+    what="the same answer gets another reward when graded again",
+    plant=nullcontext,
+    expected=("RWD002",),
+    reward=inexact_reward,
+)
+
+
+def _group_paid(real):
+    def collect(*args, grade, **kwargs):
+        def paid(group):
+            mean = fmean(rollout.reward for rollout in group.rollouts)
+            return replace(group, rollouts=tuple(_with(rollout, mean) for rollout in group.rollouts))
+
+        groups = real(*args, grade=grade, **kwargs)
+        return groups if grade is None else [paid(group) for group in groups]
+
+    return collect
+
+
+def _with(rollout, reward):
+    return replace(rollout, reward=reward, reward_parts=dict.fromkeys(rollout.reward_parts, reward))
+
+
+GROUP_PAID = Fault(
+    name="group-paid",
+    numbers=(45,),
+    what="every attempt gets the mean reward of its group, and so do the parts of its reward",
+    plant=lambda: patched("truing.learner.session:collect", _group_paid),
+    expected=("RWD002",),
+)
+
+
+def _nothing_rejected(real):
+    def keep_good(rollouts, cfg, mask):
+        return real["rft"].to_samples(rollouts, cfg.model_copy(update={"min_reward": -1.0}), mask)
+
+    return {**real, "rft": replace(real["rft"], to_samples=keep_good)}
+
+
+NOTHING_REJECTED = Fault(
+    name="nothing-rejected",
+    numbers=(66,),
+    what="answers below the threshold become demonstrations",
+    plant=lambda: patched("truing.learner.learner:ALGORITHMS", _nothing_rejected),
+    expected=("RWD008",),
+    changes={"stages": ["sft", "rft"], "rft.steps": 2, "rft.learning_rate": 1e-3},
+)
+
+
+def _reward_clipped(real):
+    def grade(rollout, rewards):
+        graded = real(rollout, rewards)
+        return graded._replace(reward=min(graded.reward, 0.5))
+
+    return grade
+
+
+REWARD_CLIPPED = Fault(
+    name="reward-clipped",
+    numbers=(69,),
+    what="rewards are clipped at 0.5 after grading",
+    plant=lambda: patched("truing.rollouts.workers.calls:grade", _reward_clipped),
+    expected=("RWD009",),
+)
+
+
+def _reward_squared(real):
+    def grade(rollout, rewards):
+        graded = real(rollout, rewards)
+        return graded._replace(reward=graded.reward**2)
+
+    return grade
+
+
+REWARD_SQUARED = Fault(
+    name="reward-squared",
+    numbers=(69,),
+    what="rewards are squared after grading",
+    plant=lambda: patched("truing.rollouts.workers.calls:grade", _reward_squared),
+    expected=("RWD009",),
+)
+
+
+def _rewards_on_other_rows(real):
+    def collect(*args, **kwargs):
+        def turned(group):
+            rollouts = group.rollouts
+            before = (rollouts[-1], *rollouts[:-1])
+            moved = [replace(one, reward=other.reward) for one, other in zip(rollouts, before, strict=True)]
+            return replace(group, rollouts=tuple(moved))
+
+        return [turned(group) for group in real(*args, **kwargs)]
+
+    return collect
+
+
+REWARDS_ON_OTHER_ROWS = Fault(
+    name="rewards-on-other-rows",
+    numbers=(45,),
+    what="rewards are one row off their attempts",
+    plant=lambda: patched("truing.learner.session:collect", _rewards_on_other_rows),
+    expected=("RWD002",),
+)

@@ -112,8 +112,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
             " the reward with the largest weight: the policy learns the other parts",
             got=f"{named} is 0",
             expected="attempts that earn it",
-            remedy="grade right answers, which must earn it (`truing check RECIPE`: the demonstrations); if it"
-            " only shapes the reward, name it in a recipe's doctor.shaping",
+            remedy="grade right answers, which must earn it (`truing check RECIPE`: the demonstrations); if"
+            " it only shapes the reward, name it in a recipe's doctor.shaping",
         )
 
 

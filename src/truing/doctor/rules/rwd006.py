@@ -113,7 +113,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             got=f"{named} is 0",
             expected="attempts that earn it",
             remedy="grade right answers, which must earn it (`truing check RECIPE`: the demonstrations); if"
-            " it only shapes the reward, name it in doctor.shaping of a recipe",
+            " it only shapes the reward, name it in a recipe's doctor.shaping",
         )
 
 

@@ -46,7 +46,7 @@ def run(
     slots, cuda = slots_for(baseline_of(lab_state).recipe)
     pool = RunPool(lab_state.runs_folder, jobs or slots, cuda, lab_state.history.peak_bytes())
     ledger = Ledger(lab_state.ledger_folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with LabDisplay(tested, pool.slots) as display, pool:
             run_hypothesis(
@@ -59,6 +59,7 @@ def run(
     finally:  # also after Ctrl-C or an error: report the finished runs
         ledger.close()
         _update_report(lab)
+        signal.signal(signal.SIGTERM, earlier_handler)
     verdict(hypothesis, lab, as_json)
 
 

@@ -52,7 +52,7 @@ def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tupl
     """Yield the plan; without minutes and runs, which depend on the machine, if ``cost`` is false."""
     for rank, step in enumerate(steps, 1):
         minutes = minutes_text(step.minutes) if cost and math.isfinite(step.minutes) else ""
-        runs = with_count(step.runs, "run") if cost and step.kind == "experiment" else ""
+        runs = with_count(step.runs, "run") if cost and step.kind == "experiment" and step.runs else ""
         after = f"after {', '.join(step.waits_for)}" if step.waits_for else ""
         details = ", ".join(filter(None, [runs, minutes, after]))
         name = f"{step.hypothesis.id} {step.hypothesis.title}"

@@ -25,7 +25,7 @@ class PlanStep:
     hypothesis: Hypothesis
     kind: str  # check, experiment
     waits_for: tuple[str, ...]  # prerequisites that are not settled
-    runs: int = 1  # remaining
+    runs: int | None = None  # remaining; None if unknown
     minutes: float = math.nan  # NaN if unknown
     mde: float = math.nan
     noise: Noise | None = None
@@ -74,7 +74,7 @@ def open_steps(lab: Lab, hypothesis: Hypothesis, settled: Set[str], jobs: int) -
     header = hypothesis.header
     waits = tuple(name for name in header.prerequisites if name not in settled)
     if header.check and not lab.history.entries_of(CheckResult, hypothesis.id):
-        yield PlanStep(hypothesis, "check", waits, minutes=mean_minutes(lab, CheckResult))
+        yield PlanStep(hypothesis, "check", waits, 1, minutes=mean_minutes(lab, CheckResult))
         if header.check.settles:
             return  # the check decides whether an experiment is needed
     if header.arms:

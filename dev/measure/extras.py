@@ -20,11 +20,12 @@ ROOT = Path(__file__).parents[2]
 USES = {
     "hub": "import truing.envs.data.rows; from datasets import load_dataset",
     "tasks": "import truing.envs.reasoning_gym, reasoning_gym.factory",
+    "search": "import bm25s",
     "mcp": "import truing.envs.adapters.mcp, truing.envs.adapters.mcp_session, mcp.client.stdio",
     "verifiers": "import truing.envs.adapters.verifiers, verifiers.v1.utils.loaders, mcp.server.mcpserver",
     "openenv": "import truing.envs.adapters.openenv, openenv.core",
     "grammar": "import truing.chat.constrained.decoding, llguidance.hf",
-    "agentdojo": "import truing.envs.agentdojo.suite",
+    "agentdojo": "import agentdojo",
     "ray": "import truing.cluster.launch, truing.cluster.rank_actor, truing.cluster.engine_actor",
     "quantization": "import truing.models.load, bitsandbytes",
     "trackers": "import truing.trackers.backends, wandb, trackio, mlflow, sqlalchemy, alembic\n"

@@ -9,7 +9,8 @@ from pydantic_core import to_jsonable_python
 
 from dev.pages.metrics import table_row
 from truing.config import Recipe
-from truing.envs import ENVS
+from truing.envs import ENVS, IN_RECIPES
+from truing.envs.imported import import_object
 
 EXAMPLE = """\
 name = "digits"
@@ -120,14 +121,15 @@ def page() -> str:
         parts.append(f"\n## {heading}\n")
         parts += [_section(f"`[{name}]`" if name else "Outside any table", tables[name]) for name in names]
     parts.append("\n## Environments\n")
-    parts += [_section(f'`[env]` with `name = "{name}"`', env.Config) for name, env in ENVS.items()]
+    named = ENVS | {name: import_object(path, "environment") for name, path in IN_RECIPES.items()}
+    parts += [_section(f'`[env]` with `name = "{name}"`', env.Config) for name, env in named.items()]
     return "".join(parts)
 
 
 def _first_row(dotted: str, tables: Mapping[str, type[BaseModel]]) -> str:
     """Return a row of the short table."""
     if dotted == "env.name":
-        text = "A name [below](#environments), or `module:Class`; not needed where Python passes an object."
+        text = "A name [below](#environments), `module:Class`, `path.py:Class`; none where Python passes one."
         return table_row("`env.name`", "required", text)
     table, _, key = dotted.rpartition(".")
     schema = tables[table].model_json_schema()["properties"][key]

@@ -9,7 +9,8 @@ import json
 from typing import Any
 
 from truing.config import Recipe
-from truing.envs import ENVS
+from truing.envs import ENVS, IN_RECIPES
+from truing.envs.imported import import_object
 
 Schema = dict[str, Any]
 """A JSON schema."""
@@ -20,17 +21,22 @@ def recipe_schema() -> Schema:
     schema = Recipe.model_json_schema()
     definitions: Schema = schema.pop("$defs")
     choices: list[Schema] = []
-    for name, env in ENVS.items():
+    in_recipes = {name: import_object(path, "environment") for name, path in IN_RECIPES.items()}
+    for name, env in (ENVS | in_recipes).items():
+        names = {"enum": [name, IN_RECIPES[name]]} if name in IN_RECIPES else {"const": name}
         keys = env.Config.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
         definitions |= {f"{name}.{part}": value for part, value in keys.pop("$defs", {}).items()}
         keys.pop("required", None)  # a recipe may leave a key to the command line: env.data=rows.jsonl
-        keys["properties"] = {"name": {"const": name}} | keys["properties"]
+        keys["properties"] = {"name": names} | keys["properties"]
         definitions[f"env.{name}"] = keys
-        named = {"properties": {"name": {"const": name}}, "required": ["name"]}
+        named = {"properties": {"name": names}, "required": ["name"]}
         choices.append({"if": named, "then": {"$ref": f"#/$defs/env.{name}"}})
-    built_in = {"enum": list(ENVS)}
+    built_in = {"enum": [*ENVS, *IN_RECIPES]}
     own = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
-    name_key = {"anyOf": [built_in, own], "description": "A built-in environment, or module:Class."}
+    name_key = {
+        "anyOf": [built_in, own],
+        "description": "A built-in environment, module:Class, or path.py:Class.",
+    }
     schema["properties"]["env"] |= {"properties": {"name": name_key}, "allOf": choices}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

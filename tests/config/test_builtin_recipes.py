@@ -11,7 +11,9 @@ from truing.errors import RecipeError
 
 @pytest.mark.parametrize("name", builtin_recipe_names())
 def test_a_name_is_the_recipe_that_recipes_holds(name, tmp_path, monkeypatch):
-    documented = load_recipe(ROOT / "recipes" / f"{name}.toml")
+    files = [ROOT / "recipes" / f"{name}.toml", ROOT / "recipes" / name / "recipe.toml"]
+    files += (ROOT / "recipes").glob(f"*/{name}.toml")
+    documented = load_recipe(next(path for path in files if path.is_file()))
     monkeypatch.chdir(tmp_path)
     assert load_recipe(name) == load_recipe(Path(name)) == documented
     assert documented.name == name
@@ -19,8 +21,16 @@ def test_a_name_is_the_recipe_that_recipes_holds(name, tmp_path, monkeypatch):
 
 def test_the_documented_paths_are_links_that_hold_wherever_the_project_is():
     links = {path.stem: path.readlink() for path in (ROOT / "recipes").glob("*.toml") if path.is_symlink()}
-    assert sorted(links) == builtin_recipe_names()
+    assert set(builtin_recipe_names()) - set(links) == {"dual", "musique", "musique-agent"}
     assert not any(link.is_absolute() for link in links.values())
+
+
+def test_recipes_with_environments_are_in_a_clone_only(tmp_path, monkeypatch):
+    assert recipe_path("musique") == ROOT / "recipes/musique/recipe.toml"
+    monkeypatch.setattr("truing.utils.repository.REPOSITORY", tmp_path)
+    assert {"tiny", "demo"} <= set(builtin_recipe_names())
+    with pytest.raises(RecipeError, match="there is no recipe 'musique'"):
+        recipe_path("musique")
 
 
 def test_overrides_apply_to_a_name_too():

@@ -5,9 +5,7 @@ import pytest
 from truing.doctor.rules.rwd006 import RULE, Measured
 
 
-@pytest.mark.parametrize(
-    ("reward", "remedy"), [(0.0, "grades the demonstrations"), (1.0, "choose harder tasks")]
-)
+@pytest.mark.parametrize(("reward", "remedy"), [(0.0, "grade right answers"), (1.0, "choose harder tasks")])
 def test_nothing_can_earn_more_than_the_largest_reward(reward, remedy):
     (claim,) = RULE.judge(Measured((reward,) * 3, (0.0,) * 3, several=True, unscored=0, parts=(), updates=3))
     assert remedy in claim.remedy

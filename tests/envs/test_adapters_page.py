@@ -1,12 +1,15 @@
 """The examples of docs/adapters.md are run as they stand, but for OpenEnv's, which needs a server."""
 
 import json
+import os
 import re
 import sys
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from command import truing
 from folders import ROOT
 
 from truing.envs import ENVS, checked_tasks, make_env
@@ -81,3 +84,16 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(name, monkeypat
     monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
     with pytest.raises(RecipeError, match=rf"pip install truing\[{extra}\]"):
         make_env(name, keys)
+
+
+@pytest.mark.integration
+def test_the_page_on_mcp_can_be_followed(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
+    blocks = [text for _, text in re.findall(r"```(\w*)\n(.*?)```", page, re.DOTALL)]
+    for name, text in zip(("stock.py", "items.jsonl", "stock.toml"), blocks, strict=False):
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # `python` of the page
+    _, command = blocks[3].strip().splitlines()
+    checked = truing(*command.split()[1:])
+    assert checked.code == 0, checked.err

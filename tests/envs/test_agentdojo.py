@@ -59,7 +59,7 @@ def test_what_doing_nothing_solves_is_what_the_notes_list(env):
 def test_prompts_and_calls_are_those_of_the_package(env):
     from agentdojo.task_suite import get_suites  # it imports the clients of all providers: seconds
 
-    from truing.envs.agentdojo.suite import VERSION
+    from recipes.agentdojo.suite import VERSION
 
     for name, suite in get_suites(VERSION).items():
         default = suite.load_and_inject_default_environment({})

@@ -11,11 +11,11 @@ import mpmath
 import pytest
 from jsonschema import Draft202012Validator
 
+from recipes.bfcl.answers import calls_are_right, first_right_calls
+from recipes.bfcl.conversation import ApiState, same_turns
+from recipes.bfcl.rows import MultiTurn
+from recipes.bfcl.schema import json_schema, read_call
 from truing.envs import checked_tasks, make_env
-from truing.envs.bfcl.answers import calls_are_right, first_right_calls
-from truing.envs.bfcl.conversation import ApiState, same_turns
-from truing.envs.bfcl.rows import MultiTurn
-from truing.envs.bfcl.schema import json_schema, read_call
 from truing.envs.tools import ToolError
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade

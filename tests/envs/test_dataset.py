@@ -226,6 +226,18 @@ def test_a_column_that_the_recipe_names_must_be_there(make):
         make([row(1, topic="a")], split_column="topics")
 
 
+def test_all_columns_that_a_row_lacks_are_one_error(make):
+    rows = [{"question": "Two?", "solution": 2, "demonstration": "2", "subject": "a"}]
+    with pytest.raises(DataError) as error:
+        make(rows, completion_column="reply", split_column="topic")
+    for column in ("prompt", "answer", "reply", "topic"):
+        assert f"{column!r} is not a column of" in error.value.what
+    assert error.value.remedy.startswith(
+        'set env.prompt_column = "question", env.answer_column = "solution",'
+        ' env.completion_column = "demonstration", env.split_column = '
+    )
+
+
 def test_no_answer_is_needed_where_no_reward_reads_it(make):
     env = make(
         [{"prompt": f"{i}?"} for i in range(4)], rewards={"word": {"kind": "regex", "pattern": "word"}}

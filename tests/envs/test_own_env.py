@@ -50,9 +50,40 @@ def test_a_class_is_found_in_the_working_directory():
         ("my_letters:Lettres", {}, "cannot be imported"),
         ("no_such_module:Letters", {}, "cannot be imported"),
         ("my_letters:Bare", {}, "does not declare its recipe keys"),
-        ("aritmetic", {}, r"or module:Class(?s:.*)did you mean 'arithmetic'"),
+        ("aritmetic", {}, r"module:Class, or path.py:Class(?s:.*)did you mean 'arithmetic'"),
     ],
 )
 def test_what_is_wrong_with_the_name_is_reported(name, keys, told):
     with pytest.raises(RecipeError, match=told):
         make_env(name, keys)
+
+
+def test_a_file_is_an_environment_and_its_folder_its_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my-tasks"
+    folder.mkdir()
+    (folder / "names.py").write_text("FAMILY = 'mine'\n")
+    (folder / "env.py").write_text(
+        "from pydantic import BaseModel\n"
+        "from .names import FAMILY\n\n"
+        "class Mine:\n"
+        "    class Config(BaseModel):\n"
+        "        count: int = 3\n\n"
+        "    def __init__(self, config):\n"
+        "        self.family, self.count = FAMILY, config.count\n"
+    )
+    for name in ("my-tasks/env.py:Mine", f"{folder}/env.py:Mine"):
+        env = make_env(name, {"count": 4})
+        assert (env.family, env.count) == ("mine", 4)
+    with pytest.raises(RecipeError, match=r"no file other/env\.py in"):
+        make_env("other/env.py:Mine", {})
+
+
+def test_environments_of_recipes_have_names_in_a_clone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert env_keys("recipes/dual/env.py:Dual", {"data_bbq": "a", "data_halueval": "b"}) == env_keys(
+        "dual", {"data_bbq": "a", "data_halueval": "b"}
+    )
+    monkeypatch.setattr("truing.utils.repository.REPOSITORY", tmp_path)
+    with pytest.raises(RecipeError, match=r"copy the folder(?s:.*)recipes/musique/env.py:Musique"):
+        make_env("musique", {"data": "x"})

@@ -11,7 +11,11 @@ from pydantic import ValidationError
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 
+from truing.chat import render_prompt
+from truing.chat.apply_template import prompt_date
+from truing.chat.render import text_of
 from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
+from truing.models.load import load
 from truing.rewards.judge import Judge, read_score
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.judge_models import LocalModel
@@ -282,6 +286,25 @@ def test_a_judge_with_another_template_is_another_judge(monkeypatch):
         PreTrainedTokenizerBase, "get_chat_template", lambda *given, **more: own(*given, **more) + "{# new #}"
     )
     assert LocalModel(config).identity != identity
+
+
+def test_a_judge_writes_one_date_on_all_days(monkeypatch):
+    assert prompt_date(LocalModel(JudgeConfig(model="tiny"))._loaded.tokenizer, None) is None
+    monkeypatch.setattr("truing.rewards.judge_models.load", dated(load))
+    chat = LocalModel(JudgeConfig(model="tiny"))._chat
+    task = Task("t", "test", ({"role": "user", "content": "2 + 2?"},))
+    assert text_of(chat, render_prompt(chat, task).token_ids).startswith("20260101")
+
+
+def dated(load):
+    """The function with a template that begins with the date."""
+
+    def loaded(name):
+        model = load(name)
+        model.tokenizer.chat_template = "{{ strftime_now('%Y%m%d') }}" + model.tokenizer.chat_template
+        return model
+
+    return loaded
 
 
 def test_a_cache_that_cannot_be_is_reported(tmp_path):

@@ -8,7 +8,9 @@ import pytest
 from folders import ROOT
 from odd_rows import PATHS, answer, call, said, spec, user
 
+from truing.envs import make_env
 from truing.errors import TruingError
+from truing.trl import GRPOConfig, GRPOTrainer
 
 SFT = ("whole", "turns", "completion", "dataset")
 PROMPTS = ("grpo", "rloo")
@@ -220,11 +222,40 @@ def test_the_variables_of_a_row_count_in_every_path(given, path, tmp_path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_keys_and_columns_that_nothing_reads_are_noted_once(path, tmp_path):
-    columns = {"enable_thinking": True, "rejected": "x", "note": "x"}
-    read = PATHS[path]([user("a?", name="Ann"), said("b", mood="glad")], columns, tmp_path, "qwen3")
-    for name in ("'name'", "'mood'", "enable_thinking", "rejected"):
+    columns = {"enable_thinking": True, "rejected": "x", "data_source": "x"}
+    calls = [{**call("f", {}), "strict": 1}, {"function": {**call("f", {})["function"], "parsed": 1}}]
+    said_all = [user("a?", name="Ann"), said("", mood="glad", tool_calls=calls), answer("3"), said("b")]
+    read = PATHS[path](said_all, columns, tmp_path, "qwen3")
+    for name in ("'name'", "'mood'", "'strict'", "'parsed'", *columns):
         assert read.notes.count(name) == 1
-    assert ("note" in read.notes) == (path in ("whole", "turns", "completion"))
+
+
+def test_columns_that_a_function_names_are_not_noted(tmp_path):
+    class Game:
+        def reset(self, level, **_):
+            return None
+
+    def reward(completions, answer, **_):
+        return [0.0 for _ in completions]
+
+    rows = [{"prompt": [user("a?")], "answer": 1, "level": 2, "solution": 3}] * 8
+    args = GRPOConfig(str(tmp_path), use_cpu=True, max_steps=1)
+    (note,) = GRPOTrainer("tiny", reward, args, rows).env.notes
+    assert re.search(r"train_dataset that no reward function names[^:]*: level, solution$", note)
+    (note,) = GRPOTrainer("tiny", reward, args, rows, environment_factory=Game).env.notes
+    assert note.endswith(": solution")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "text"),
+    [({"right": {"kind": "exact"}}, "are not read: source"), ({}, "only your reward functions get: source")],
+)
+def test_columns_of_own_data_that_graders_do_not_read_are_noted(rewards, text, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"prompt": f"{i}?", "answer": i, "topic": i, "source": "x"} for i in range(8)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (note,) = make_env("dataset", {"data": str(path), "split_column": "topic", "rewards": rewards}).notes
+    assert note == f"columns of data that {text}"
 
 
 KEYS = {"messages", "prompt", "completion", "tools", "tool_calls", "conversations"}

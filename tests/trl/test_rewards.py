@@ -155,3 +155,5 @@ def test_a_reward_model_scores_text_and_messages(tmp_path):
     assert judge(prompts=[chat[:1]], completions=[chat[1:]]) == pytest.approx(
         [float(model(ids).logits[0, 0])], rel=1e-4
     )
+    judge.tokenizer.chat_template = "{{ strftime_now('%Y%m%d') }}" + tokenizer.chat_template
+    assert judge._text(chat[:1], chat[1:]) == "20260101" + rendered  # whatever the day

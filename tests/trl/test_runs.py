@@ -18,6 +18,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from truing.models.builtin import ensure_built
 from truing.record import RunReader
 from truing.trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
+from truing.trl.card import write_card
 from truing.trl.checkpoint_folders import checkpoint_of
 
 pytestmark = pytest.mark.integration
@@ -219,7 +220,7 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
     assert re.fullmatch(
         rf"doctor: 1 update judged, no rule found anything.*truing check {trainer.run}", end[1]
     )
-    assert re.fullmatch(rf"board: \S*truing board {trainer.run}", end[2])
+    assert re.fullmatch(rf"board: .*truing board {trainer.run}", end[2])
     trainer.save_model(tmp_path / "adapter")
     assert not (tmp_path / "adapter" / "README.md").exists()  # peft's, with empty sections
     card = (tmp_path / "out" / "README.md").read_text()
@@ -227,6 +228,10 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
     assert "gain of after_grpo, paired" in card
     assert "None has a finding" in card
     assert "secret" not in card
+    assert str(tmp_path) not in card
+    assert "base_model" not in card  # the hub refuses a name that is no model there
+    named = write_card(trainer.run, tmp_path / "out", "name", "owner/model", "1").read_text()
+    assert "base_model: owner/model\ntags:" in named
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer.chat_template == AutoTokenizer.from_pretrained(ensure_built("tiny")).chat_template
 

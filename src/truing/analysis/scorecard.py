@@ -1,6 +1,6 @@
 """Evaluates success criteria from published reports over the steps of a run.
 
-Some criteria are wrong as published (docs/verify.md); then the intended property is judged.
+Some of what reports say is wrong (docs/verify.md); then the intended property is judged.
 """
 
 import math
@@ -32,7 +32,7 @@ FIRST_CALL_STEPS = 50
 
 @dataclass(frozen=True)
 class SuccessCriterion:
-    """A criterion: as published, as expected, the measurement, and the verdict."""
+    """A criterion: what reports say, what is expected, the measurement, and the verdict."""
 
     name: str
     report: str

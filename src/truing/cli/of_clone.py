@@ -3,21 +3,17 @@
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-import truing
 from truing.errors import TruingError
-
-REPOSITORY = Path(truing.__file__).parents[2]
-"""Where the package is in a clone; ``dev/`` is beside it."""
+from truing.utils.repository import REPOSITORY, in_clone
 
 
 def from_clone(module: str, name: str) -> Any | None:
     """Return an object of a module of ``dev/``; None without a clone."""
-    if not (REPOSITORY / "dev" / "__init__.py").is_file():
+    if not in_clone():
         return None
     if str(REPOSITORY) not in sys.path:
         sys.path.append(str(REPOSITORY))

@@ -4,13 +4,24 @@ import difflib
 from pathlib import Path
 
 from truing.errors import RecipeError
+from truing.utils import repository
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 
 
 def builtin_recipe_names() -> list[str]:
     """Return the names of the built-in recipes."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    """Return the built-in recipes by name; in a clone also those in folders that have an environment."""
+    files = {path.stem: path for path in FOLDER.glob("*.toml")}
+    if repository.in_clone():
+        for env in (repository.REPOSITORY / "recipes").glob("*/env.py"):
+            for path in env.parent.glob("*.toml"):
+                files[env.parent.name if path.stem == "recipe" else path.stem] = path
+    return files
 
 
 def is_builtin_recipe(target: str | Path) -> bool:
@@ -29,7 +40,7 @@ def recipe_path(name_or_path: str | Path) -> Path:
     if path.is_file() or (path.exists() and not is_bare):  # a folder of a bare name does not hide a recipe
         return path
     if is_bare and str(path) in names:
-        return FOLDER / f"{path}.toml"
+        return _files()[str(path)]
     similar = difflib.get_close_matches(path.stem, names, n=1)
     raise RecipeError(
         f"there is no recipe {str(path)!r}",

@@ -59,8 +59,10 @@ def _values(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_import(value: str) -> bool:
-    """Return whether a value has the form ``module:name``."""
+    """Return whether a value has the form ``module:name`` or ``path.py:name``."""
     module, colon, name = value.partition(":")
+    if module.endswith(".py"):
+        return name.isidentifier()
     return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 

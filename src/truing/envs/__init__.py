@@ -10,23 +10,18 @@ from truing.config import problems, table_at, validated
 from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
-from truing.envs.agentdojo import AgentDojo
 from truing.envs.arithmetic.env import Arithmetic
 from truing.envs.base import Env, Split, checked_tasks
-from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
 from truing.envs.dataset import Dataset
-from truing.envs.dual.env import Dual
 from truing.envs.env_arguments import env_arguments, record_env_arguments
 from truing.envs.gsm8k import Gsm8k
 from truing.envs.imported import import_object
-from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
-from truing.envs.taubench import TauBench
-from truing.envs.workbench import WorkBench
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
 from truing.utils.format import did_you_mean, nearest_name
+from truing.utils.repository import in_clone
 
 ENVS: dict[str, type] = {
     "dataset": Dataset,
@@ -37,16 +32,30 @@ ENVS: dict[str, type] = {
     "verifiers": Verifiers,
     "openenv": OpenEnv,
     "gsm8k": Gsm8k,
-    "musique": Musique,
-    "dual": Dual,
-    "workbench": WorkBench,
-    "taubench": TauBench,
-    "agentdojo": AgentDojo,
-    "bfcl": BFCL,
     "workspace": Workspace,
 }
 
-__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_arguments", "env_keys", "env_problems", "make_env"]
+IN_RECIPES: dict[str, str] = {
+    "musique": "recipes/musique/env.py:Musique",
+    "dual": "recipes/dual/env.py:Dual",
+    "workbench": "recipes/workbench/env.py:WorkBench",
+    "taubench": "recipes/taubench/env.py:TauBench",
+    "agentdojo": "recipes/agentdojo/env.py:AgentDojo",
+    "bfcl": "recipes/bfcl/env.py:BFCL",
+}
+"""Environments with data of their own, each in a folder of ``recipes/``: in a clone they have these names."""
+
+__all__ = [
+    "ENVS",
+    "IN_RECIPES",
+    "Env",
+    "Split",
+    "checked_tasks",
+    "env_arguments",
+    "env_keys",
+    "env_problems",
+    "make_env",
+]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
@@ -86,16 +95,23 @@ def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
 
 
 def _class(name: str) -> type:
-    """Return the class of an environment: a built-in one, or ``module:Class`` from the working directory."""
+    """Return the class of an environment: a built-in one, ``module:Class``, or ``path.py:Class``."""
     if name in ENVS:
         return ENVS[name]
-    if ":" not in name:
+    if name in IN_RECIPES and not in_clone():
+        raise RecipeError(
+            f"the environment {name!r} is in a clone of Truing's repository",
+            got="an installed package, which has no recipes/",
+            expected="its folder",
+            remedy=f'copy the folder from the repository, and set env.name = "{IN_RECIPES[name]}"',
+        )
+    if ":" not in name and name not in IN_RECIPES:
         raise RecipeError(
             f"unknown environment {name!r}",
-            expected=f"one of {', '.join(ENVS)}, or module:Class",
-            remedy=did_you_mean(name, ENVS),
+            expected=f"one of {', '.join([*ENVS, *IN_RECIPES])}, module:Class, or path.py:Class",
+            remedy=did_you_mean(name, [*ENVS, *IN_RECIPES]),
         )
-    cls = import_object(name, "environment")
+    cls = import_object(IN_RECIPES.get(name, name), "environment")
     if not hasattr(cls, "Config"):
         raise RecipeError(
             f"the environment {name!r} does not declare its recipe keys",

@@ -1,5 +1,6 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
+import datetime
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -187,6 +188,11 @@ def with_recorded_date(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
     date = resolve(recorded).chat.date
     if recipe.chat.date is not None or date is None:
         return recipe
+    return with_date(recipe, date)
+
+
+def with_date(recipe: Recipe, date: datetime.date | None) -> Recipe:
+    """Return a recipe with the date of its prompts."""
     return recipe.model_copy(update={"chat": recipe.chat.model_copy(update={"date": date})})
 
 

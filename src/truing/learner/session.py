@@ -25,7 +25,7 @@ from truing.errors import DataError
 from truing.learner.eval_tasks import with_eval_tasks
 from truing.learner.evaluate import evaluate
 from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import as_it_computes, dtype_of_masters, load_policy
+from truing.learner.restore import as_it_computes, dtype_of_masters, load_policy, with_date
 from truing.learner.threads import set_threads
 from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
@@ -248,7 +248,7 @@ def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
 def _with_date(recipe: Recipe, loaded: LoadedModel, ranks: Ranks) -> Recipe:
     """Return a recipe with the date of its prompts, if the chat template writes one; the first rank's."""
     date = ranks.gather("the date of prompts", prompt_date(loaded.tokenizer, recipe.chat.date))[0]
-    return recipe.model_copy(update={"chat": recipe.chat.model_copy(update={"date": date})})
+    return with_date(recipe, date)
 
 
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | None = None) -> Session:

@@ -1,5 +1,6 @@
 """The models of a judge: an OpenAI-compatible endpoint, or a local model."""
 
+import datetime
 import hashlib
 import os
 from typing import Annotated
@@ -9,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from transformers import GenerationConfig
 
 from truing.chat import make_chat
+from truing.chat.apply_template import prompt_date
 from truing.chat.render import encode_with_origins
 from truing.errors import JudgeUnavailable, RecipeError, RewardError
 from truing.models.load import load
@@ -83,6 +85,11 @@ class Endpoint:
             ) from error
 
 
+DATE = datetime.date(2026, 1, 1)
+"""Today's date for a model that grades, if its chat template writes one: a fixed one, so that an answer gets
+the same score on each day."""
+
+
 class LocalModel:
     """A local model that decodes greedily; a retry would give the same reply."""
 
@@ -90,7 +97,9 @@ class LocalModel:
 
     def __init__(self, config: JudgeConfig) -> None:
         self._loaded = load(config.model)
-        self._chat = make_chat(self._loaded.tokenizer, self._loaded.stop_ids)
+        tokenizer = self._loaded.tokenizer
+        date = None if prompt_date(tokenizer, None) is None else DATE
+        self._chat = make_chat(tokenizer, self._loaded.stop_ids, date=date)
         self._max_tokens = config.max_tokens
         context = self._loaded.context_length
         if self._max_tokens >= context:

@@ -9,19 +9,19 @@ from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
+from truing.models.resolve import HUB_ID
 from truing.record import RunReader
 
 CARD = """---
 library_name: transformers
-base_model: {base}
-{dataset}tags:
+{base}{dataset}tags:
 - truing
 - {algorithm}
 ---
 
 # {name}
 
-{base}, trained with {algorithm} by [Truing](https://pypi.org/project/truing) {version}.
+{model}, trained with {algorithm} by [Truing](https://pypi.org/project/truing) {version}.
 Steps: {steps}. Seed: {seed}.
 
 ## Training
@@ -40,19 +40,26 @@ Steps: {steps}. Seed: {seed}.
 """
 
 
-def write_card(run: Path, folder: Path, name: str, version: str, dataset: str | None = None) -> Path:
-    """Write the model card of a run to ``folder/README.md``; return its path."""
+def write_card(
+    run: Path, folder: Path, name: str, model: str, version: str, dataset: str | None = None
+) -> Path:
+    """Write the model card of a run to ``folder/README.md``; return its path.
+
+    The hub refuses a card whose base is no model there, and nobody else has the paths of this machine.
+    """
+    on_hub = HUB_ID.fullmatch(model) and not Path(model).exists()
     reader = RunReader(run)
     facts = reader.run_fact("recipe")
     text = CARD.format(
-        base=facts["model"]["name"],
+        base=f"base_model: {model}\n" if on_hub else "",
+        model=model if on_hub else Path(model).name or "a new model",
         dataset="" if dataset is None else f"datasets: {dataset}\n",
         algorithm=", ".join(facts["stages"]),
         name=name,
         version=version,
         steps=reader.count_steps(),
         seed=facts["seed"],
-        recipe=reader.recipe().strip(),
+        recipe=reader.recipe().strip().replace(f'"{folder}/', '"'),
         evaluation=_evaluation(run),
         proofs=_proofs(run),
     )

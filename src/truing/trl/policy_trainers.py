@@ -68,6 +68,8 @@ class PolicyTrainer(TrlTrainer):
             {"eval": eval_table(args, batches, self.eval_count if evaluates(args) else 0, problems)},
         )
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
+        for split, each in rows.items():
+            env.notes += self.scorer.column_notes(each, f"{split}_dataset")
         self._finish(batches, tables, text=is_text, **common)
         self.scorer.tokenizer = self.processing_class
         self.scorer.extras = {

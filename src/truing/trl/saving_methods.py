@@ -26,6 +26,7 @@ class SavingMethods:
     recipe: Recipe
     run: Path | None
     hub_model_id: str | None
+    _given: Any  # the model that the script passed, or its name
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """Write the trained model, or its adapter, with the tokenizer, to a folder that may exist."""
@@ -49,7 +50,9 @@ class SavingMethods:
         if not self.accelerator.is_main_process:
             return
         name = model_name or self.args.hub_model_id or self.output.resolve().name
-        card.write_card(self._trained(), self.output, name, version("truing"), dataset_name)
+        given = self._given
+        model = given if isinstance(given, str) else given.config._name_or_path
+        card.write_card(self._trained(), self.output, name, model, version("truing"), dataset_name)
 
     def push_to_hub(
         self, commit_message: str = "Model trained with Truing", dataset_name: str | None = None

@@ -1,12 +1,17 @@
 """TRL's ``SFTTrainer`` on Truing's trainer."""
 
+import datetime
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from truing.chat.apply_template import prompt_date
+from truing.config import resolve
 from truing.envs.base import Split
 from truing.envs.conversations import Conversation, row_notes
 from truing.errors import DataError, RecordError
+from truing.learner.restore import with_date
+from truing.record import RunReader
 from truing.trainer.demonstration_loss import demonstration_loss
 from truing.trl.arguments.batches import Batches, row_batches
 from truing.trl.arguments.configs import SFTConfig
@@ -102,7 +107,18 @@ class SFTTrainer(TrlTrainer):
         if args.chat_template_path:  # as TRL: it is saved with the model
             template = read_regular_text(Path(args.chat_template_path))
             self.processing_class.chat_template = template
+        self._use_date(prompt_date(self.processing_class, None) if not self._train.text else None)
+
+    def _use_date(self, date: datetime.date | None) -> None:
+        """Write a date into the rows for which the chat template asks it."""
+        self.recipe = with_date(self.recipe, date)
         self.env = self._env_of(self._eval)
+
+    def _continue(self, run: Path) -> None:
+        """Write the date of the run that is continued: its texts are those of its first day."""
+        date = resolve(RunReader(run).run_fact("recipe")).chat.date
+        if date is not None and date != self.recipe.chat.date:
+            self._use_date(date)
 
     @staticmethod
     def _is_template(path: str) -> bool:
@@ -164,7 +180,7 @@ class SFTTrainer(TrlTrainer):
         for split, rows in splits.items():
             dataset, tokenizer = f"{split}_dataset", self.processing_class
             if rows.whole:
-                texts = demonstrated_texts(rows.conversations, self.args, tokenizer)
+                texts = demonstrated_texts(rows.conversations, self.args, tokenizer, self.recipe.chat.date)
                 env.add_texts(split, texts, tokenizer)
                 env.notes += row_notes(rows.conversations, dataset)
                 env.notes += [note] if (note := dropped_note(rows.conversations, tokenizer, dataset)) else []

@@ -156,6 +156,9 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         if new := [token for token in self.processing_class.get_added_vocab() if token not in original]:
             self.env.notes = [*self.env.notes, new_tokens_note(new)]
 
+    def _continue(self, run: Path) -> None:
+        """Prepare to continue a run; a subclass whose data hold what the run recorded reads it here."""
+
     @property
     def state(self) -> Any:
         """The trainer's state: ``global_step``, ``epoch``, ``log_history``."""
@@ -177,9 +180,11 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._check_args()
         if self.args.push_to_hub:  # a missing token is an error now
             self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
-        self._note_new_tokens()
         self._write_inputs()
         self.run = run_directory(self.output, resume)
+        if resume:
+            self._continue(self.run)
+        self._note_new_tokens()
         if not resume:
             self._on_first("checkpoint folders", lambda: remove_folders(self.output))
         self._state.reset(self.run)

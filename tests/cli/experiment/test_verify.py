@@ -100,7 +100,7 @@ def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
 
 
 def test_without_a_clone_no_probe_runs_and_the_output_says_so(toml, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.cli.of_clone.REPOSITORY", tmp_path)
+    monkeypatch.setattr("truing.utils.repository.REPOSITORY", tmp_path)
     result = run(toml(sampling={"max_new_tokens": 1}), tmp_path)
     assert "no probes: they need a clone" in result.out
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes.dual.env import interleave
+from recipes.dual.rows import Choice, Claim
 from truing.envs import checked_tasks, env_keys, make_env
-from truing.envs.dual.env import interleave
-from truing.envs.dual.rows import Choice, Claim
 from truing.errors import DataError, RecipeError, SkipGroup
 from truing.rewards import grade
 

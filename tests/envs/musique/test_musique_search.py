@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_musique import all_tasks, hotpot_row, musique_row
 
+from recipes.musique.bm25 import Bm25Index, Passage
 from truing.envs import checked_tasks, make_env
 from truing.envs.base import MultiTurnEnv
-from truing.envs.musique.bm25 import Bm25Index, Passage
 from truing.errors import RecipeError
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall

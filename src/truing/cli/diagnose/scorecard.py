@@ -51,7 +51,7 @@ def show_scorecard(
 
 
 def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bool) -> Table:
-    """Return a table with a line per criterion; with readings, two more: as published, and expected."""
+    """Return a table with a line per criterion; with readings, two more: reports, and what is expected."""
     table = Table.grid(padding=(0, 2))
     for criterion in criteria:
         table.add_row(
@@ -60,7 +60,7 @@ def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bo
             Text(criterion.measured),
         )
         if with_readings:
-            table.add_row("", Text("as published", "dim"), Text(criterion.report, "dim"))
+            table.add_row("", Text("in published reports", "dim"), Text(criterion.report, "dim"))
             table.add_row("", Text("expected", "dim"), Text(criterion.reading, "dim"))
     return table
 

@@ -20,7 +20,7 @@ KL in the reward, or an advantage per turn.
 
 Fix: All wrong: grade a known right answer to see whether the verifier accepts it; if it does, use easier
 tasks, larger groups, or demonstrations first. All right: use harder tasks. Otherwise leave such groups out
-and sample others (`gates.equal_groups`).
+and sample others (in a recipe `gates.equal_groups`).
 
 References: https://arxiv.org/abs/2503.14476, docs/control.md
 """

@@ -14,7 +14,7 @@ Healthy look-alikes: A grader with an intended smallest difference. One group of
 many. Advantages that are not divided, or divided by the deviation of all rewards: these stay small.
 
 Fix: Round rewards to the grader's resolution, or do not divide by the group's deviation
-(`grpo.advantage_scale = "none"`, or "batch").
+(in TRL `scale_rewards = "none"`, or "batch"; in a recipe `grpo.advantage_scale`).
 
 References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2508.08221
 """

@@ -15,8 +15,9 @@ Healthy look-alikes: One update with all attempts cut, or all groups left out fo
 may differ. Groups of equal reward that are kept: their tokens are trained, with an advantage of 0.
 
 Fix: If turns began with forced tokens, `episode.mask = "action"` leaves them out whole: lower
-`episode.force_rate`, or use `mask = "sampled"`. If all attempts were cut, raise `sampling.max_new_tokens`,
-or fine-tune on demonstrations first, so that answers end. If all failed, fix the tool or the environment.
+`episode.force_rate`, or use `mask = "sampled"`. If all attempts were cut, allow longer answers (in TRL
+`max_completion_length`, in a recipe `sampling.max_new_tokens`), or fine-tune on demonstrations first, so
+that answers end. If all failed, fix the tool or the environment.
 
 References: docs/agents.md, docs/control.md
 """

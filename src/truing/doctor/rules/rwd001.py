@@ -15,8 +15,9 @@ depend on the end of an attempt.
 Healthy look-alikes: An agent that finished its work and was cut in the words after it: now and then. Cut
 attempts that the recipe leaves out or penalizes. An update with equal rewards shows nothing.
 
-Fix: Let the grader see the end of the attempt, or set `gates.truncated`. If an answer is right before the
-limit and goes on, make the stop more likely: see MSK004 and MSK008.
+Fix: Let the grader see the end of the attempt, or leave attempts that were cut out of the loss (in TRL
+`mask_truncated_completions = True`, in a recipe `gates.truncated = "mask"`). If an answer is right before
+the limit and goes on, make the stop more likely: see MSK004 and MSK008.
 
 References: https://arxiv.org/abs/2503.14476, docs/control.md
 """

@@ -112,8 +112,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
             " the reward with the largest weight: the policy learns the other parts",
             got=f"{named} is 0",
             expected="attempts that earn it",
-            remedy="`truing check RECIPE` grades the demonstrations: they must earn it; if it only shapes the"
-            " reward, name it in doctor.shaping",
+            remedy="grade right answers, which must earn it (`truing check RECIPE`: the demonstrations); if"
+            " it only shapes the reward, name it in doctor.shaping of a recipe",
         )
 
 
@@ -121,10 +121,10 @@ def _remedy(reward: float) -> str:
     """Return how to tell a grader that is broken from tasks that are too hard or too easy."""
     if reward >= 1:
         return (
-            "`truing check RECIPE` grades empty and exchanged answers, which must earn less than this; then"
-            " choose harder tasks"
+            "grade an empty and a wrong answer, which must earn less than this (`truing check RECIPE` does);"
+            " then choose harder tasks"
         )
-    return "`truing check RECIPE` grades the demonstrations: they must earn more than this"
+    return "grade right answers, which must earn more than this (`truing check RECIPE`: the demonstrations)"
 
 
 def _alike(reward: float, spreads: tuple[float, float]) -> Step:

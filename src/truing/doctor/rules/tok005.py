@@ -17,7 +17,7 @@ it. A short message, with which many texts begin. Less than half of all attempts
 Fix: Slice answers by the padded length of the prompt, not by the number of its tokens: `generate` pads on
 the left. Better, return the new ids alone.
 
-References: https://github.com/huggingface/trl/issues/2944, docs/envs-data.md
+References: https://github.com/huggingface/trl/issues/2944, recipes/bfcl/README.md
 """
 
 import math

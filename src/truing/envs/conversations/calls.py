@@ -72,8 +72,8 @@ def _call(value: Any, tools: Sequence[ToolSpec], place: Place, remarks: list[str
         kept = _arguments(arguments, schema)
         remarks += [NULLS] if kept != arguments else []
         arguments = kept
-    others = sorted(key for key, each in value.items() if key not in CALL_KEYS and each is not None)
-    remarks += [f"the key {key!r} of calls is not read" for key in others]
+    others = {key for each in (value, function) for key in each if each[key] is not None} - CALL_KEYS
+    remarks += [f"the key {key!r} of calls is not read" for key in sorted(others)]
     identity = value.get("id")
     return ToolCall(name, dict(arguments), None if identity is None else str(identity))
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from truing.envs.conversations import Conversation, read_row
@@ -13,6 +13,9 @@ from truing.envs.dataset.named_rewards import answer_checks
 from truing.errors import DataError
 from truing.types.rollout import Task
 from truing.utils.format import nearest_name
+
+ROLES = ("prompt", "answer", "completion", "tools", "id")
+"""Columns that a recipe can name."""
 
 MEANINGS = {
     "prompt": ("messages", "question", "instruction", "query", "problem", "input", "text", "conversations"),
@@ -34,8 +37,10 @@ class Columns:
         """Return a row as a task, and what was read of it; ``prefix`` begins the task's id.
 
         Raises:
-            DataError: A column is missing or unusable; the error names file, row and the nearest column.
+            DataError: Columns are missing or unusable; the error names file, row and the nearest columns.
         """
+        if missing := [*self._missing(row)]:
+            raise _missing_error(row, missing)
         config, read = self._config, {"chat_template_kwargs"}
         prompt_column = self._prompt_column(row)
         answer = self._answer(row, read)
@@ -68,11 +73,20 @@ class Columns:
     def split_key(self, row: Row, task: Task) -> str:
         """Return what keeps rows in one split: the value of ``split_column``, or the prompt."""
         column = self._config.split_column
-        if column is None:
-            return message_texts(task.messages)
-        if row.values.get(column) is None:
-            raise _missing(row, column, "split_column")
-        return str(row.values[column])
+        return message_texts(task.messages) if column is None else str(row.values[column])
+
+    def _missing(self, row: Row) -> Iterator[tuple[str, str]]:
+        """Yield the columns that a row lacks, each with the key that names it."""
+        needed = {f"{role}_column": getattr(self._config, f"{role}_column") for role in ROLES}
+        if row.values.get("messages") is None:
+            needed["prompt_column"] = self._name("prompt")
+        if self._answer_checks:
+            needed["answer_column"] = self._name("answer")
+        if self._config.eval_data is None:
+            needed["split_column"] = self._config.split_column
+        for key, name in needed.items():
+            if name is not None and row.values.get(name) is None:
+                yield name, key
 
     def _name(self, role: str) -> str:
         """Return the column of a role."""
@@ -81,8 +95,6 @@ class Columns:
     def _prompt_column(self, row: Row) -> str:
         """Return the column of the prompt."""
         if self._config.prompt_column is not None:
-            if row.values.get(self._config.prompt_column) is None:
-                raise _missing(row, self._config.prompt_column, "prompt_column")
             return self._config.prompt_column
         found = [name for name in ("prompt", "messages") if row.values.get(name) is not None]
         if len(found) == 2:
@@ -91,15 +103,11 @@ class Columns:
                 got="prompt and messages",
                 remedy='choose one: set env.prompt_column = "prompt" or "messages"',
             )
-        if not found:
-            raise _missing(row, "prompt", "prompt_column")
         return found[0]
 
     def _answer(self, row: Row, read: set[str]) -> Any:
         """Return the right answer, which all rewards can use; None if it has none and none reads it."""
         answer = self._optional("answer", row, read)
-        if answer is None and self._answer_checks:
-            raise _missing(row, self._name("answer"), "answer_column")
         for check in self._answer_checks:
             try:
                 check(answer)
@@ -112,27 +120,35 @@ class Columns:
         return answer
 
     def _optional(self, role: str, row: Row, read: set[str]) -> Any:
-        """Return a column's value, or None if it is missing and the recipe does not name it."""
+        """Return a column's value, or None if the row has none."""
         name = self._name(role)
         read.add(name)
-        value = row.values.get(name)
-        if value is None and getattr(self._config, f"{role}_column") is not None:
-            raise _missing(row, name, f"{role}_column")
-        return value
+        return row.values.get(name)
 
 
-def _missing(row: Row, column: str, key: str) -> DataError:
-    """Return the error for a column that a row lacks, with the nearest that it has."""
+def _missing_error(row: Row, missing: Sequence[tuple[str, str]]) -> DataError:
+    """Return one error for all columns that a row lacks, with the nearest that it has."""
     names = list(row.values)
-    meant = [name for name in MEANINGS.get(key.removesuffix("_column"), ()) if name in names]
-    nearest = meant[0] if meant else nearest_name(column, [name for name in names if name != column])
-    empty = "is empty in" if column in names else "is not a column of"
+    nearest = [_nearest(column, key, names) for column, key in missing]
+    changes = (f'env.{key} = "{name or "…"}"' for name, (_, key) in zip(nearest, missing, strict=True))
+    plural = "s" if len(missing) > 1 else ""
     return DataError(
-        f"{column!r} {empty} {row.where}",
+        "; ".join(
+            f"{column!r} {'is empty in' if column in names else 'is not a column of'} {row.where}"
+            for column, _ in missing
+        ),
         got=f"the columns {', '.join(names)}",
-        expected=f"a column {column!r}, or another one that env.{key} names",
-        remedy=f'set env.{key} = "{nearest or "…"}"{", the nearest column" if nearest else ""}',
+        expected="; ".join(
+            f"a column {column!r}, or another one that env.{key} names" for column, key in missing
+        ),
+        remedy=f"set {', '.join(changes)}{f', the nearest column{plural}' if any(nearest) else ''}",
     )
+
+
+def _nearest(column: str, key: str, names: Sequence[str]) -> str:
+    """Return the column that is meant by another name; "" if none is near."""
+    meant = [name for name in MEANINGS.get(key.removesuffix("_column"), ()) if name in names]
+    return meant[0] if meant else nearest_name(column, [name for name in names if name != column]) or ""
 
 
 def _content_hash(prompt: Sequence[Mapping[str, Any]], answer: Any, variables: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from truing.envs.conversations import Conversation, column_notes, row_notes
 from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import UsableRows, row_name, usable_rows
 from truing.envs.dataset.columns import Columns
-from truing.envs.dataset.config import DatasetConfig
+from truing.envs.dataset.config import GRADERS, DatasetConfig
 from truing.envs.dataset.named_rewards import make_rewards
 from truing.errors import DataError
 from truing.types.rollout import Task
@@ -32,12 +32,12 @@ class Dataset:
         self.rewards = make_rewards(config)
         self._columns = Columns(config)
         read = self._read(config.data, "")
-        train, evaluation, self.notes = read.converted, [], _notes(read, "data")
+        train, evaluation, self.notes = read.converted, [], self._notes(read, "data")
         if config.eval_data is None:
             train, evaluation = self._held_out(train)
         else:
             apart = self._read(config.eval_data, "eval/")
-            evaluation, self.notes = apart.converted, (*self.notes, *_notes(apart, "eval_data"))
+            evaluation, self.notes = apart.converted, (*self.notes, *self._notes(apart, "eval_data"))
         _check_apart(train, evaluation)
         self._tasks: dict[Split, Sequence[Task]] = {
             "train": [each.task for each in train][: config.train_limit],
@@ -64,6 +64,16 @@ class Dataset:
         task, read = self._columns.task(row, prefix)
         return Placed(task, row, read)
 
+    def _notes(self, rows: UsableRows[Placed], dataset: str) -> tuple[str, ...]:
+        """Return the notes on rows: which are left out, and what of the others is not read."""
+        config = self.config
+        only_graders = config.rewards and all(each.kind in GRADERS for each in config.rewards.values())
+        unread = "are not read" if only_graders else "only your reward functions get"
+        columns = column_notes(
+            [each.task.info for each in rows.converted], {config.split_column or ""}, dataset, unread
+        )
+        return (*rows.notes(), *row_notes([each.read for each in rows.converted], dataset), *columns)
+
     def _held_out(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Placed]]:
         """Return the rows to train on, and a share for evaluation: the keys with the smallest hashes."""
         keys = [self._columns.split_key(each.row, each.task) for each in placed]
@@ -74,12 +84,6 @@ class Dataset:
             [each for each, key in zip(placed, keys, strict=True) if key not in chosen],
             [each for each, key in zip(placed, keys, strict=True) if key in chosen],
         )
-
-
-def _notes(rows: UsableRows[Placed], dataset: str) -> tuple[str, ...]:
-    """Return the notes on rows: which are left out, and what of the others is not read."""
-    columns = column_notes([each.task.info for each in rows.converted], (), dataset, for_rewards=True)
-    return (*rows.notes(), *row_notes([each.read for each in rows.converted], dataset), *columns)
 
 
 def _check_apart(train: Sequence[Placed], evaluation: Sequence[Placed]) -> None:

@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from truing.envs.base import Split
-from truing.envs.conversations import Conversation, column_notes, row_notes
+from truing.envs.conversations import Conversation, row_notes
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
 from truing.rewards import Rewards
 from truing.trl.data.reset import reset_text
 from truing.trl.data.rows import Row, columns_of, conversations_of
+from truing.trl.data.signatures import parameter_names
 from truing.trl.data.tools import environment_tools, made, tools_of
 from truing.types.message import Message
 from truing.types.rollout import Rollout, Task
@@ -54,7 +55,11 @@ class RowsEnv:
             read = conversations_of(each, dataset, ("prompt",), raw=True, tools=None)
             self.prompts |= {task_id(split, i): prompt for i, prompt in enumerate(read)}
             self.notes += row_notes([prompt.noting_marks(()) for prompt in read], dataset)
-            self.notes += column_notes(each, ("prompt", "chat_template_kwargs"), dataset, for_rewards=True)
+
+    @property
+    def columns_read(self) -> set[str]:
+        """The columns that change a task."""
+        return {"prompt", "chat_template_kwargs"}
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return a task per row, in order."""
@@ -105,6 +110,12 @@ class FactoryEnv(RowsEnv):
         self._free: dict[str | None, list[Any]] = {name: [made(make)] for name, make in factories.items()}
         self._specs = {name: self._tools(free[0]) for name, free in self._free.items()}
         self._texts: dict[str, str] = {}  # what reset returned, by task
+
+    @property
+    def columns_read(self) -> set[str]:
+        """The same, with the column that chooses an environment, and those that ``reset`` names."""
+        choice: set[str] = set() if None in self._factories else {"environment"}
+        return super().columns_read.union(choice, *(parameter_names(each.reset) for each in self.samples))
 
     @property
     def samples(self) -> list[Any]:

@@ -12,6 +12,8 @@ from transformers import (
 )
 
 from truing.errors import ModelError
+from truing.rewards.judge_models import DATE
+from truing.utils.render_template import render_template
 
 
 class RewardModel:
@@ -60,6 +62,4 @@ class RewardModel:
     def _text(self, prompt: Any, completion: Any) -> str:
         if isinstance(prompt, str):
             return prompt + completion
-        return self.tokenizer.apply_chat_template(
-            [*prompt, *completion], tokenize=False, **self.template_kwargs
-        )
+        return render_template(self.tokenizer, [*prompt, *completion], DATE, **self.template_kwargs)

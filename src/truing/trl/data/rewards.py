@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from truing.envs.conversations import column_notes
 from truing.errors import RewardError
 from truing.rewards import NotApplicable, Rewards
 from truing.trl.data.env import RowsEnv
+from truing.trl.data.signatures import check_signature, parameter_names
 from truing.types.rollout import Rollout, Task
-
-STARRED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 BatchFunction = Callable[..., Any]
 """TRL's reward function: ``f(prompts, completions, completion_ids, **columns) -> list[float | None]``."""
@@ -25,6 +25,8 @@ RESERVED = ("prompt", "completion", "completion_ids")
 
 ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 """Arguments that each function gets, in addition to the columns."""
+
+UNNAMED = "no reward function names, and that change nothing else of the training"
 
 TAKEN = {*ALWAYS, "environments"} - {*RESERVED}
 """Columns that such an argument would hide."""
@@ -81,6 +83,11 @@ class Scorer:
         given = dict.fromkeys([*ALWAYS, *owned, *columns])
         for name, function in self.functions.items():
             check_signature(name, function, [*given])
+
+    def column_notes(self, rows: Iterable[Mapping[str, Any]], dataset: str) -> list[str]:
+        """Return a note on columns of a data set that no function names and that change no task."""
+        read = self.env.columns_read.union(*map(parameter_names, self.functions.values()))
+        return column_notes(rows, read, dataset, UNNAMED)
 
     def _arguments(self, rollouts: Sequence[Rollout]) -> dict[str, Any]:
         """Return the arguments of a call: lists with one entry per rollout."""
@@ -183,35 +190,6 @@ def _failed(name: str, error: BaseException, arguments: Mapping[str, Any]) -> Re
         remedy=f"its arguments are lists with an entry per completion; completions are {kind}, as the prompts"
         " are",
     )
-
-
-def check_signature(name: str, function: BatchFunction, given: Sequence[str]) -> None:
-    """Raise unless a function takes the arguments ``given`` and needs no others."""
-    if not callable(function):
-        raise RewardError(
-            "reward_funcs has something that cannot be called",
-            got=f"{function!r:.100}",
-            expected="functions, sequence classifiers, or names of such models, in a list",
-        )
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none
-        return
-    named = {key: each for key, each in signature.parameters.items() if each.kind not in STARRED}
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
-    lacking = [key for key, each in named.items() if each.default is each.empty and key not in given]
-    rest = [] if takes_all else [key for key in given if key not in named]
-    if lacking or rest:
-        meant = (
-            f"{key}: " + (f"it gets {key}s" if f"{key}s" in given else "there is no such column")
-            for key in lacking
-        )
-        raise RewardError(
-            f"reward function {name!r} does not take the arguments of TRL's reward functions",
-            got=f"{name}{signature}",
-            expected=f"some of {', '.join(given)}",
-            remedy="; ".join([*meant, *(["let it take **kwargs"] if rest else [])]),
-        )
 
 
 def _checked(name: str, result: Any, count: int) -> list[float | None]:

@@ -57,7 +57,7 @@ def sft_rows(
         )
     if whole and args.assistant_only_loss:  # all turns of the assistant, those of the prompt too
         whole, conversations = False, [replace(each, prompt_length=0) for each in conversations]
-    notes = column_notes(rows, {*read, "tools", "chat_template_kwargs"}, argument, for_rewards=False)
+    notes = column_notes(rows, {*read, "tools", "chat_template_kwargs"}, argument, "are not read")
     return SftRows(conversations, whole, conversations[0].is_text, notes)
 
 

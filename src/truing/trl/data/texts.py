@@ -1,5 +1,6 @@
 """Rows that TRL trains as a whole: plain text, and conversations with the loss on every token."""
 
+import datetime
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,7 +27,7 @@ TURNS = "assistant_only_loss=True trains turns, each with its reasoning, and lea
 
 
 def demonstrated_texts(
-    rows: Sequence[Conversation], args: SFTConfig, tokenizer: Any
+    rows: Sequence[Conversation], args: SFTConfig, tokenizer: Any, date: datetime.date | None = None
 ) -> Iterator[DemonstratedText]:
     """Yield the ids of each row that TRL trains.
 
@@ -36,6 +37,7 @@ def demonstrated_texts(
         rows: conversations, or texts.
         args: TRL's, which say how long a text may be.
         tokenizer: of the model, with the template that renders conversations.
+        date: of the run, for a template that writes today's.
     """
     for row in rows:
         if row.untrained:
@@ -50,7 +52,7 @@ def demonstrated_texts(
             ended = content if content.endswith(tokenizer.eos_token) else content + tokenizer.eos_token
             ids = tokenizer(text=ended)["input_ids"]
         else:
-            text = rendered(row, tokenizer)
+            text = rendered(row, tokenizer, date=date)
             _check_reasoning(row, text)
             ids: Sequence[int] = tokenizer(text=text, add_special_tokens=False)["input_ids"]
         if args.max_length is not None:
@@ -65,7 +67,9 @@ def demonstrated_texts(
         yield DemonstratedText(tuple(ids), context=1)
 
 
-def rendered(row: Conversation, tokenizer: Any, template: str | None = None) -> str:
+def rendered(
+    row: Conversation, tokenizer: Any, template: str | None = None, date: datetime.date | None = None
+) -> str:
     """Return a conversation as the chat template writes it; it is the tokenizer's if not given.
 
     A template that writes arguments as they are, such as that of DeepSeek V3, gets them as JSON text.
@@ -75,12 +79,12 @@ def rendered(row: Conversation, tokenizer: Any, template: str | None = None) -> 
         options["chat_template"] = template
     try:
         check_template_kwargs(tokenizer, row.template_kwargs, template, "chat_template_kwargs")
-        return render_template(tokenizer, row.messages, **options)
+        return render_template(tokenizer, row.messages, date, **options)
     except ModelError as error:
         raise error.of(row.where) from error
     except TemplateFault as error:
         with suppress(TemplateFault):
-            return render_template(tokenizer, [*map(with_text_arguments, row.messages)], **options)
+            return render_template(tokenizer, [*map(with_text_arguments, row.messages)], date, **options)
         raise DataError(
             f"the chat template does not render {row.where}",
             got=f"{error}; roles {', '.join(message['role'] for message in row.messages)}",

@@ -1,1 +1,0 @@
-"""Fairness and hallucination trained together: BBQ and HaluEval."""

@@ -38,8 +38,6 @@ HEADER = """
 claim = "the arm helps"
 why = "somebody said so"
 priority = "medium"
-probability = 0.3
-cost = "nothing"
 smallest_effect = 0.5
 seeds = 10
 confirm = [{ metric = "eval/reward", arm = "changed", above = 0.0 }]

@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from labs import HEADER, lab_in
+from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.board.queries import Board
+from truing.board.views.lab_figures import effects_figure, figures
 from truing.board.views.labs import _escape_html
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
@@ -24,9 +25,7 @@ def test_a_lab_reports_every_hypothesis_and_where_it_stands(tmp_path):
     assert answer["name"] == "small"
     expected = [judge(lab, each).facts() for each in lab.hypotheses.values()]
     assert [{key: each[key] for key in expected[0]} for each in answer["hypotheses"]] == expected
-    assert [(each["claim"], each["priority"]) for each in answer["hypotheses"]] == [
-        ("the arm helps", "medium")
-    ] * 2
+    assert [each["claim"] for each in answer["hypotheses"]] == ["the arm helps"] * 2
     one = Board(tmp_path).answer("hypothesis", {"lab": "my lab", "hypothesis": "h02"})
     assert (one["title"], one["claim"], one["runs"]) == (lab.hypotheses["h02"].title, "the arm helps", [])
     assert one["text"].startswith("# H02: Some")
@@ -49,6 +48,27 @@ def test_a_lab_that_cannot_be_read_is_reported(tmp_path, spoil):
     with pytest.raises(TruingError):
         board.answer("lab", {"lab": "lab"})
     assert board.answer("runs", {})["labs"] == ["lab"]
+
+
+def test_figures_show_effects_curves_and_seeds(tmp_path):
+    lab = lab_in(tmp_path)
+    hypothesis = lab.hypotheses["h01"]
+    assert effects_figure({"h01": judge(lab, hypothesis)}) == {}
+    assert list(figures(lab, judge(lab, hypothesis))) == []
+    lab = with_runs(declared(lab, hypothesis), hypothesis, {"changed": [0.5, 1.0]})
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 2, 9.0, outcome="crashed"))
+    verdict = judge(lab, hypothesis)
+    effect = effects_figure({"h01": verdict})["data"][0]
+    assert (effect["x"], effect["y"]) == ([0.75], ["h01 (eval/reward)"])
+    curves, points = (each["data"] for each in figures(lab, verdict))
+    assert [(each["name"], each["y"]) for each in curves if each["line"]["width"] > 1] == [
+        ("baseline", [0.0, 0.0]),
+        ("changed", [0.0, 0.75]),
+    ]
+    assert [(each["name"], each["x"], each["y"]) for each in points] == [
+        ("baseline", [0, 1], [0.0, 0.0]),
+        ("changed", [0, 1], [0.5, 1.0]),
+    ]
 
 
 def test_markup_in_figures_is_text():

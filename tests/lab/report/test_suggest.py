@@ -1,4 +1,4 @@
-"""What a run suggests: hypotheses from its answers and curves, best first, as headers that can be read."""
+"""What a run suggests: hypotheses from its answers and curves, found ones first, as headers."""
 
 import json
 import math
@@ -15,15 +15,12 @@ from truing.doctor.rules import RULES
 from truing.lab.report import suggest as module
 from truing.lab.report.suggest import (
     ERROR_SHARE,
-    FOUND_PROBABILITY,
-    OPEN_PROBABILITY,
     RULE_ARMS,
     Suggestion,
     header_text,
     suggest,
 )
 from truing.lab.stats.e_process import min_pairs
-from truing.lab.stats.power import MIN_POWER, information
 from truing.lab.store.hypothesis_file import Header
 
 STEPS = 40
@@ -75,17 +72,22 @@ def test_an_answer_with_changes_is_an_arm(suggested):
     assert found.title == "Too easy"
     assert found.changes == ("grpo.steps=9", "kl.coef=0.1")
     assert found.claim == "with grpo.steps=9 kl.coef=0.1 the reward is higher"
-    assert (found.arm, found.because, found.probability) == ("changed", "seen", OPEN_PROBABILITY)
+    assert (found.arm, found.because, found.found) == ("changed", "seen", False)
     assert found.minutes == 2 * min_pairs(ERROR_SHARE)
     assert found.test == f"{min_pairs(ERROR_SHARE)} pairs or more with grpo.steps=9 kl.coef=0.1"
 
 
-def test_what_was_found_is_likelier_than_what_is_open(suggested):
-    suggestions = suggested(answer("one", "open"), answer("two", "found"))
-    assert [(each.title, each.probability) for each in suggestions] == [
-        ("Two", FOUND_PROBABILITY),
-        ("One", OPEN_PROBABILITY),
+def test_what_was_found_comes_before_what_is_open(suggested):
+    """However long its test takes."""
+    rule = exact()
+    check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
+    suggestions = suggested(answer("one", "open"), check, answer("two", "found"))
+    assert [(each.arm, each.found) for each in suggestions] == [
+        ("changed", True),
+        ("", False),
+        ("changed", False),
     ]
+    assert suggestions[0].minutes > suggestions[1].minutes
 
 
 def exact():
@@ -96,11 +98,9 @@ def test_an_exact_rule_is_settled_by_a_check(suggested):
     rule = exact()
     (found,) = suggested(answer(f"PROVEN {rule.code} x", "found", changes=(), code=rule.code))
     assert (found.rules, found.changes, found.arm) == ((rule.code,), (), "")
-    assert (found.probability, found.minutes) == (0.99, 0.5)
+    assert (found.found, found.minutes) == (True, 0.5)
     assert found.title.startswith(f"{rule.code}: ")
     assert found.test == f"check {rule.code} on two updates"
-    (suspected,) = suggested(answer(f"SUSPECTED {rule.code} x", "found", changes=(), code=rule.code))
-    assert suspected.probability == FOUND_PROBABILITY
 
 
 @pytest.mark.parametrize("code", RULE_ARMS)
@@ -128,7 +128,7 @@ def test_a_reward_that_falls_again(suggested):
     assert found.because == "the reward was 0.800 over 10 updates, and 0.300 over the last 10"
     rate = resolve(MINI).grpo.learning_rate / 3
     assert found.changes == (f"grpo.learning_rate={rate:g}",)
-    assert found.probability == FOUND_PROBABILITY
+    assert found.found
 
 
 def test_a_fall_within_the_noise_is_none(suggested):
@@ -151,30 +151,15 @@ def test_a_policy_that_is_held(suggested):
     assert suggested(coef=0.1) == []  # not recorded
 
 
-# Order, bits and cost.
-
-
-def test_most_bits_per_minute_first(suggested):
-    rule = exact()
-    check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
-    suggestions = suggested(answer("arm", "found"), check)
-    assert [bool(each.rules) for each in suggestions] == [True, False]
-    assert suggestions[0].score > suggestions[1].score > 0
-    assert suggestions[1].score == pytest.approx(
-        FOUND_PROBABILITY
-        * information(FOUND_PROBABILITY, MIN_POWER, ERROR_SHARE)
-        / (2 * min_pairs(ERROR_SHARE))
-    )
-    assert suggestions[0].score == pytest.approx(OPEN_PROBABILITY * information(OPEN_PROBABILITY, 1, 0) / 0.5)
+# Order and minutes.
 
 
 def test_unknown_minutes_come_last(suggested):
     rule = exact()
     check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
-    suggestions = suggested(answer("arm", "found"), check, check=None)
+    suggestions = suggested(check, answer("arm", "open"), check=None)
     assert [bool(each.rules) for each in suggestions] == [False, True]
     assert math.isnan(suggestions[1].minutes)
-    assert suggestions[1].score == 0
 
 
 def test_one_suggestion_of_a_title(suggested):
@@ -187,7 +172,7 @@ def test_one_suggestion_of_a_title(suggested):
 
 
 def of_arm(**facts):
-    given = {"title": "T", "claim": "it helps", "because": "seen", "probability": 0.2}
+    given = {"title": "T", "claim": "it helps", "because": "seen", "found": False}
     return Suggestion(**given | {"arm": "no-kl", "changes": ("kl.coef=0",), "minutes": 16.0} | facts)
 
 
@@ -198,12 +183,7 @@ def parsed_header(suggestion):
 def test_a_header_of_an_arm():
     result = parsed_header(of_arm())
     assert result.arms == {"no-kl": ("kl.coef=0",)}
-    assert (result.claim, result.why, result.probability, result.cost) == (
-        "it helps",
-        "seen",
-        0.2,
-        "about 16 min",
-    )
+    assert (result.claim, result.why) == ("it helps", "seen")
     assert [str(each) for each in (*result.confirm, *result.refute)] == [
         "eval/reward, no-kl − baseline > 0",
         "eval/reward, no-kl − baseline < 0.05",
@@ -215,7 +195,6 @@ def test_a_header_of_a_check():
     result = parsed_header(of_arm(arm="", changes=(), rules=("LEN001",), minutes=math.nan))
     assert result.check
     assert (result.check.rules, result.check.settles, result.arms) == (("LEN001",), True, {})
-    assert result.cost == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +215,5 @@ def test_each_remedy_makes_a_header(suggested, code):
 def test_facts_are_json(suggested):
     for each in (of_arm(), of_arm(minutes=math.nan)):
         facts = json.loads(json.dumps(each.facts(), allow_nan=False))
-        assert facts["score"] == each.score
-        assert facts["information"] == each.information
         assert facts["test"] == each.test
     assert of_arm(minutes=math.nan).facts()["minutes"] is None

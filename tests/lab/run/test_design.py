@@ -9,14 +9,13 @@ from truing.errors import LabError
 from truing.lab.run.design import (
     BASELINE,
     arms_of,
-    baseline_changes,
+    baseline_of,
     code_digest,
-    interaction_arms,
     resolve_arm,
     setup_digest,
 )
 from truing.lab.store.lab import open_lab
-from truing.lab.store.ledger import Declaration, Promotion
+from truing.lab.store.ledger import Declaration
 
 
 @pytest.fixture
@@ -26,8 +25,9 @@ def lab(tmp_path):
     )
 
 
-def promote(lab, *changes, hypothesis="h09"):
-    return lab.with_entry(Promotion(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
+def changed(lab, *changes):
+    """The lab with more changes in lab.toml."""
+    return replace(lab, config=lab.config.model_copy(update={"changes": (*lab.config.changes, *changes)}))
 
 
 def arms(lab, name="h01"):
@@ -104,17 +104,17 @@ def test_another_source_is_another_code(tmp_path, monkeypatch):
     assert code_digest() not in results
 
 
-def test_the_baseline_has_the_lab_s_changes_and_what_was_promoted(tmp_path):
+def test_the_baseline_has_the_lab_s_changes(tmp_path):
     lab = lab_in(tmp_path, settings='family = 1\nchanges = ["grpo.steps=3"]')
-    assert baseline_changes(lab) == ("grpo.steps=3",)
-    lab = promote(promote(lab, "kl.coef=0"), "grpo.steps=5", "seed=2", hypothesis="h08")
-    assert baseline_changes(lab) == ("grpo.steps=3", "kl.coef=0", "grpo.steps=5", "seed=2")
-    assert arms(lab)[BASELINE].recipe.grpo.steps == 5
+    assert baseline_of(lab).recipe.grpo.steps == 3
+    later = changed(lab, "kl.coef=0", "grpo.steps=5")
+    assert arms(later)[BASELINE].digest == baseline_of(later).digest != baseline_of(lab).digest
+    assert (baseline_of(later).recipe.kl.coef, baseline_of(later).recipe.grpo.steps) == (0, 5)
 
 
 def test_what_has_begun_keeps_its_baseline(lab):
     begun = declared(lab, lab.hypothesis("h01"))
-    later = promote(begun, "grpo.steps=7")
+    later = changed(begun, "grpo.steps=7")
     assert arms(later)[BASELINE].digest == arms(lab)[BASELINE].digest
     assert arms(later, "h02")[BASELINE].recipe.grpo.steps == 7
 
@@ -131,7 +131,7 @@ def test_another_recipe_under_what_has_begun_is_refused(lab):
 
 def test_an_arm_that_is_the_baseline_is_refused(lab):
     with pytest.raises(LabError, match="arm changed of h01 is the baseline") as caught:
-        arms(promote(lab, "grpo.learning_rate=0.002"))
+        arms(changed(lab, "grpo.learning_rate=0.002"))
     assert "grpo.learning_rate=2e-3" in str(caught.value)
 
 
@@ -156,36 +156,6 @@ def test_a_change_that_no_recipe_has(tmp_path):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", "grpo.lerning_rate=1")})
     with pytest.raises(LabError, match=r"arm changed of h01 is no recipe: .*lerning_rate"):
         arms(lab)
-
-
-# Two together.
-
-
-def test_the_two_by_two(lab):
-    result = interaction_arms(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
-    assert list(result) == [BASELINE, "h01:changed", "h02:changed", "h01:changed + h02:changed"]
-    table = [(each.recipe.grpo.learning_rate, each.recipe.grpo.steps) for each in result.values()]
-    assert table == [(1e-3, 2), (2e-3, 2), (1e-3, 3), (2e-3, 3)]
-    assert result["h01:changed"].digest == arms(lab)["changed"].digest
-
-
-def test_the_two_by_two_on_a_given_baseline(lab):
-    result = interaction_arms(promote(lab, "grpo.steps=9"), lab.hypothesis("h01"), lab.hypothesis("h02"), ())
-    assert result[BASELINE].recipe.grpo.steps == 2
-
-
-def test_the_two_by_two_needs_two_arms(tmp_path):
-    bare = HEADER[: HEADER.index("confirm")] + '[check]\nrules = ["LEN"]\nsettles = true\n'
-    lab = lab_in(tmp_path, {"h01": HEADER, "h02": bare})
-    with pytest.raises(LabError, match="need an arm each"):
-        interaction_arms(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
-
-
-def test_the_two_by_two_of_one_and_itself(lab):
-    """Both is the first: there is nothing to be seen."""
-    twice = replace(lab.hypothesis("h01"), id="h03")
-    with pytest.raises(LabError, match="cannot be in place at once"):
-        interaction_arms(lab, lab.hypothesis("h01"), twice)
 
 
 def test_a_lab_that_is_read_again_has_the_same_arms(lab):

@@ -87,22 +87,6 @@ def test_from_plan_to_verdict(tmp_path):
     status = truing("lab", "status", "--lab", tmp_path, "--json")
     assert json.loads(status.out)["hypotheses"][0]["verdict"] == "INCONCLUSIVE"
 
-    together = SHORT.replace("2e-3", "3e-3")
-    (tmp_path / "hypotheses" / "h02-more.md").write_text(f"# More\n\n```toml\n{together}\n```\n")
-    refused = truing("lab", "run", "h01", "--with", "h02", "--lab", tmp_path)
-    assert "cannot be in place at once" in refused.err
-    together = SHORT.replace("learning_rate=2e-3", "group_size=2")
-    (tmp_path / "hypotheses" / "h02-more.md").write_text(f"# More\n\n```toml\n{together}\n```\n")
-    both = truing("lab", "run", "h01", "--with", "h02", "--underpowered", "--lab", tmp_path, "--json")
-    assert both.code == 0, both.err
-    names = [each["name"] for each in json.loads(both.out)["contrasts"]]
-    assert names[-1] == "interaction of h01 and h02"
-    assert json.loads(both.out)["contrasts"][0]["pairs"] == 2
-    assert len(open_lab(tmp_path).history.entries_of(Run)) == 8, "two arms more, and the others were there"
-    alone = truing("lab", "run", "h02", "--lab", tmp_path, "--json")
-    assert json.loads(alone.out)["pairs"] == 2, "it was declared before its arm was run"
-    assert "## H01 × H02" in (tmp_path / "experimental-results" / "report.md").read_text()
-
 
 @pytest.mark.slow
 def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):

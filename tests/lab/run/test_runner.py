@@ -14,7 +14,7 @@ from truing.lab.run import runner
 from truing.lab.run.experiment import run_hypothesis
 from truing.lab.run.runner import declare_experiment, pending_arm_jobs, retry_jobs, run_jobs
 from truing.lab.store.lab import open_lab
-from truing.lab.store.ledger import CheckResult, Declaration, Ledger, Promotion, Run
+from truing.lab.store.ledger import CheckResult, Declaration, Ledger, Run
 from truing.lab.verdicts.verdict import judge
 
 
@@ -103,10 +103,11 @@ def keys(lab, label, seeds):
     return [arms[label].job(seed).key for seed in range(seeds)]
 
 
-def what(lab):
-    """Return the declaration of h01, and its arms."""
-    declaration = lab.declaration(lab.hypotheses["h01"])
-    return declaration, runner.arms_of(lab, lab.hypotheses["h01"], declaration)
+def with_changes(folder, *changes):
+    """The lab once these changes are in its lab.toml."""
+    path = folder / "lab.toml"
+    path.write_text(f"{path.read_text()}changes = {json.dumps(changes)}\n")
+    return open_lab(folder)
 
 
 def check_name(lab):
@@ -163,24 +164,26 @@ def test_a_baseline_is_shared_between_hypotheses(tmp_path, values):
     assert not set(pool.started[before:]) & done
 
 
-def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
+def test_a_validated_arm_in_lab_toml_is_the_baseline_of_the_next(tmp_path, values):
+    """What has begun keeps its own, and its runs count for the next."""
     other = CLEAR.replace('["grpo.learning_rate=2e-3"]', '["grpo.group_size=8"]')
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": other}, "family = 2")
     ledger, pool = Ledger(lab.ledger_folder), FakePool(lab.runs_folder)
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
     lab = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
-    fix = Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)
-    lab = lab.with_entry(ledger.write(fix))
-    before = len(pool.started)
+    validated, before = judge(lab, lab.hypotheses["h01"]).facts(), len(pool.started)
+    lab = with_changes(tmp_path, "grpo.learning_rate=2e-3")
+    assert judge(lab, lab.hypotheses["h01"]).facts() == validated
+    assert validated["verdict"] == "VALIDATED"
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
+    assert len(pool.started) == before, "the first is settled"
     lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     ledger.close()
     assert not set(keys(lab, "changed", 8)) & set(pool.started[before:]), (
         "the arm's runs are the baseline's now"
     )
     assert tuple(lab.history.entries_of(Declaration, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
-    assert judge(lab, lab.hypotheses["h01"]).verdict == "VALIDATED", (
-        "the first is judged by what it began with"
-    )
+    assert judge(lab, lab.hypotheses["h01"]).facts() == validated
 
 
 def test_a_crashed_arm_is_reported_and_never_averaged_away(lab, ledger, values):
@@ -333,11 +336,12 @@ def test_a_check_that_fails_is_an_error(tmp_path, values):
 
 
 def test_runs_that_failed_are_repeated_once(lab, ledger, values):
+    hypothesis = lab.hypotheses["h01"]
     broken = keys(lab, "changed", 1)[0]
     ends = {broken: {"outcome": "crashed", "error": "loss is NaN"}}
     lab = run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder, ends), ledger, quiet)
     again = FakePool(lab.runs_folder, ends)
-    lab = run_jobs(lab, "h01", retry_jobs(lab, *what(lab)), again, ledger, quiet)
+    lab = run_jobs(lab, "h01", retry_jobs(lab, hypothesis, lab.declaration(hypothesis)), again, ledger, quiet)
     assert again.started == [broken]
     assert [run.outcome for run in lab.history.entries_of(Run) if run.key == broken] == ["crashed", "crashed"]
 
@@ -389,9 +393,7 @@ def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     pool = FakePool(lab.runs_folder, {check_name(lab): table})
     lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     assert judge(lab, lab.hypotheses["h02"]).notes == ()
-    lab = lab.with_entry(
-        ledger.write(Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1))
-    )
+    lab = with_changes(tmp_path, "grpo.learning_rate=2e-3")
     before = judge(lab, lab.hypotheses["h02"])
     assert before.verdict == "VALIDATED"
     assert "earlier baseline" in before.notes[-1]

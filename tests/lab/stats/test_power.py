@@ -1,4 +1,4 @@
-"""Power as stated is power in fresh draws; figures of WORLD that they are to come to; bits of a test."""
+"""Power as stated is power in fresh draws; noise by hand."""
 
 import math
 
@@ -12,16 +12,12 @@ from truing.lab.stats.power import (
     DRAWS,
     MIN_POWER,
     evaluation_noise,
-    information,
     min_detectable_excess,
     power,
     seeds_needed,
     training_noise,
-    unpaired_noise,
     within_needed,
 )
-
-chances = st.floats(0.01, 0.99)
 
 
 @pytest.mark.parametrize(("effect", "seeds", "error"), [(0.8, 12, 0.05), (1.2, 12, 0.0125), (1.5, 8, 0.05)])
@@ -150,18 +146,6 @@ def test_noise_of_training_by_hand():
     assert training_noise(4, 8, 25) == evaluation_noise(4 * 25, 8)
 
 
-def test_noise_without_shared_prompts():
-    """One prompt a step: what W39 ran; eight: what it should have."""
-    assert 0.24 <= unpaired_noise(1, 8, 25) * 2.8 <= 0.32
-    assert unpaired_noise(8, 8, 25) * 2.8 == pytest.approx(0.10, abs=0.01)
-    assert unpaired_noise(2, 4, 1) == pytest.approx(math.sqrt(2 * (0.13 + 0.10 / 4) / 2))
-
-
-@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 500))
-def test_sharing_prompts_never_hurts(prompts, group, steps):
-    assert training_noise(prompts, group, steps) < unpaired_noise(prompts, group, steps)
-
-
 def test_noise_as_it_was_drawn():
     """Tasks with means of their own, answered by two policies: the difference scatters as stated."""
     r, tasks, samples = np.random.default_rng(4), 16, 4
@@ -170,46 +154,3 @@ def test_noise_as_it_was_drawn():
     one, other = (r.binomial(samples, chance).mean(axis=1) / samples for _ in range(2))
     stated = evaluation_noise(tasks, samples) * math.sqrt(own / 0.10)
     assert (one - other).std() == pytest.approx(stated, rel=0.05)
-
-
-# Information.
-
-
-def entropy(p):
-    return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
-
-
-@given(chances)
-def test_a_perfect_test_says_all_there_is(probability):
-    assert information(probability, 1.0, 0.0) == pytest.approx(entropy(probability))
-
-
-@given(chances, chances)
-def test_a_useless_test_says_nothing(probability, says):
-    assert information(probability, says, says) == pytest.approx(0, abs=1e-12)
-
-
-@given(chances, chances, chances)
-def test_information_is_that_of_the_table_of_both(probability, seen, error):
-    """Mutual information cell by cell, a second way."""
-    table = [
-        [probability * seen, probability * (1 - seen)],
-        [(1 - probability) * error, (1 - probability) * (1 - error)],
-    ]
-    rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
-    result = sum(
-        p * math.log2(p / (rows[i] * columns[j])) for i, row in enumerate(table) for j, p in enumerate(row)
-    )
-    assert information(probability, seen, error) == pytest.approx(result, abs=1e-9)
-    assert -1e-12 <= information(probability, seen, error) <= entropy(probability) + 1e-12
-
-
-@given(chances, st.floats(0.1, 0.8), st.floats(0.01, 0.2))
-def test_more_power_says_more(probability, seen, more):
-    assert information(probability, seen + more, 0.05) > information(probability, seen, 0.05) - 1e-12
-
-
-def test_information_by_hand():
-    """A coin, seen always or by chance in half of the cases: 0.311 bits."""
-    assert information(0.5, 1.0, 0.5) == pytest.approx(entropy(0.75) - 0.5)
-    assert information(0.5, 1.0, 0.0) == 1

@@ -8,8 +8,8 @@ from labs import HEADER
 
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.noise import Noise
-from truing.lab.stats.power import MIN_POWER, min_detectable_excess, power
-from truing.lab.stats.sensitivity import min_detectable_effect, power_at_smallest_effect, why_underpowered
+from truing.lab.stats.power import min_detectable_excess
+from truing.lab.stats.sensitivity import min_detectable_effect, why_underpowered
 from truing.lab.store.hypothesis_file import Header
 
 UNKNOWN = Noise(math.nan, "unknown", False)
@@ -77,13 +77,6 @@ def test_arms_of_which_any_may_confirm_share_the_error():
     assert min_detectable_effect(header(**anyone), QUIET, 0.05, SIGNS) > min_detectable_effect(
         header(**named), QUIET, 0.05, SIGNS
     )
-
-
-def test_the_chance_to_see_is_the_power_at_the_smallest_effect_that_matters():
-    assert power_at_smallest_effect(header(), Noise(0.5, "", True), 0.05, SIGNS) == power(0.5, 0.5, 10, 0.05)
-    beyond = header(confirm=[criterion(arm="changed", above=0.2)])
-    assert power_at_smallest_effect(beyond, Noise(0.5, "", True), 0.05, SIGNS) == power(0.3, 0.5, 10, 0.05)
-    assert power_at_smallest_effect(header(), UNKNOWN, 0.05, SIGNS) == MIN_POWER
 
 
 def test_an_experiment_that_decides_is_not_refused():

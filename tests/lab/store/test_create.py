@@ -87,9 +87,14 @@ def test_a_new_hypothesis_is_one_that_can_be_read(tmp_path):
     "suggestion",
     [
         Suggestion(
-            "A 'quoted' \"title\"", 'with "x" \\ it is', "a\nb", 0.2, arm="slower", changes=("grpo.steps=3",)
+            "A 'quoted' \"title\"",
+            'with "x" \\ it is',
+            "a\nb",
+            False,
+            arm="slower",
+            changes=("grpo.steps=3",),
         ),
-        Suggestion("MSK003: wrong", "wrong", "seen", 0.99, rules=("MSK003",), minutes=0.1),
+        Suggestion("MSK003: wrong", "wrong", "seen", True, rules=("MSK003",), minutes=0.1),
     ],
 )
 def test_a_suggestion_becomes_a_hypothesis(tmp_path, suggestion):

@@ -16,8 +16,6 @@ from truing.lab.store.ledger import (
     Declaration,
     History,
     Ledger,
-    Promotion,
-    Reproduction,
     Run,
     read_ledger,
 )
@@ -53,8 +51,6 @@ ENTRIES = {
     "checked": CheckResult(
         "h01", "r", "c", {"LEN001": ["PROVEN", "x"]}, {"a": math.nan, "b": -math.inf}, 1.5
     ),
-    "promoted": Promotion("h01", "a", ["x=1"], math.nan, -math.inf, math.inf),
-    "reproduced": Reproduction("h01", "runs/a", "runs/b", math.nan, math.nan, math.inf, 12),
 }
 
 

@@ -251,7 +251,7 @@ def test_an_arm_goes_on_where_another_failed(made):
 
 
 def test_the_effect_is_of_the_arm_that_confirms(made):
-    """Its bounds have the share of an arm, for results chose it; and it is what is promoted."""
+    """Its bounds have the share of an arm, for results chose it."""
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
     values = [1.0, 1.3, 0.8, 1.2, 1.1, 0.9, 1.0, 1.4]
     result = verdict(*made(any_arm), a=[-1.0] * 8, b=values)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.lab.report.html import effects_figure, figures
+from truing.board.views.lab_figures import effects_figure, figures
 from truing.lab.report.text import verdict_lines
 from truing.lab.store.lab import open_lab
 from truing.lab.verdicts.verdict import judge
@@ -19,9 +19,7 @@ def status(root: Path) -> dict[str, Any]:
         "name": lab.config.name,
         "effects": _escape_html(effects_figure(verdicts)),
         "hypotheses": [
-            each.facts()
-            | {"claim": lab.hypotheses[name].header.claim, "priority": lab.hypotheses[name].header.priority}
-            for name, each in verdicts.items()
+            each.facts() | {"claim": lab.hypotheses[name].header.claim} for name, each in verdicts.items()
         ],
     }
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.cli.experiment.lab_run import AsJson, LabFolder, promote, reproduce, run, verdict, work
+from truing.cli.experiment.lab_run import AsJson, LabFolder, run, verdict, work
 from truing.cli.experiment.lab_write import init, new, suggest
 from truing.utils.format import escape_lines
 
@@ -23,8 +23,9 @@ def plan(
     jobs: Annotated[int, typer.Option(min=1, help="Parallel runs, for the estimate of minutes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List open steps by expected information per minute, with the effect that each can detect."""
-    from truing.lab.report.text import power_lines, step_lines
+    """List open steps by number, prerequisites first, with the effect that each can detect."""
+    from truing.lab.report.numbers import number_text
+    from truing.lab.report.text import step_lines
     from truing.lab.run.plan import detectable_effects
     from truing.lab.run.plan import plan as plan_steps
     from truing.lab.store.lab import open_lab
@@ -35,7 +36,8 @@ def plan(
         print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for text in power_lines(detectable_effects(lab_state)):
+    for metric, effect, noise in detectable_effects(lab_state):
+        text = f"{metric} can detect {number_text(effect)} or more, {noise.source}"
         console.print(escape_lines(text), style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
@@ -68,7 +70,7 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
 
 @app.command()
 def report(lab: LabFolder = Path()) -> None:
-    """Rewrite all derived files: README, log, results, fixes, report.md and report.html."""
+    """Rewrite all derived files: README, log, results and report.md."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
 
@@ -80,7 +82,5 @@ app.command()(init)
 app.command()(new)
 app.command()(run)
 app.command()(verdict)
-app.command()(promote)
-app.command()(reproduce)
 app.command()(suggest)
 app.command(hidden=True)(work)

@@ -53,7 +53,7 @@ def suggest(
     lab: LabFolder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Suggest hypotheses from RUN's findings and curves, by expected information per minute."""
+    """Suggest hypotheses from RUN's findings and curves: found ones first, cheap tests before long ones."""
     from truing.doctor.hypotheses.run_history import RunHistory
     from truing.doctor.postmortem import diagnose_run
     from truing.lab.report.suggest import suggest as suggest_from

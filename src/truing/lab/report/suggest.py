@@ -1,7 +1,7 @@
 """Hypotheses from a run: what its findings and curves leave open, each with its cheapest test."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,13 +13,8 @@ from truing.doctor.hypotheses.explain import why
 from truing.doctor.hypotheses.run_history import RunHistory
 from truing.doctor.hypotheses.test_cost import check_minutes, training_minutes
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import Verdict
 from truing.lab.report.numbers import nan_to_none
 from truing.lab.stats.e_process import min_pairs
-from truing.lab.stats.power import MIN_POWER, information
-
-FOUND_PROBABILITY, OPEN_PROBABILITY = 0.5, 0.2
-"""Probability that an explanation of `truing why` is the cause: found in the run, or still open."""
 
 ERROR_SHARE = 0.05 / 7
 """The error of one of six hypotheses: it sets the fewest pairs, and so the cost."""
@@ -46,21 +41,11 @@ class Suggestion:
     title: str
     claim: str
     because: str  # the observation
-    probability: float
+    found: bool  # in the run; else it is open
     arm: str = ""
     changes: tuple[str, ...] = ()  # of the arm
     rules: tuple[str, ...] = ()  # that settle the claim without training
     minutes: float = math.nan
-
-    @property
-    def information(self) -> float:
-        """Expected information of its test, in bits."""
-        return information(self.probability, *((1.0, 0.0) if self.rules else (MIN_POWER, ERROR_SHARE)))
-
-    @property
-    def score(self) -> float:
-        """Probability × information per minute; 0 if the minutes are unknown."""
-        return self.probability * self.information / self.minutes if self.minutes > 0 else 0.0
 
     @property
     def test(self) -> str:
@@ -71,48 +56,43 @@ class Suggestion:
 
     def facts(self) -> dict[str, object]:
         """Return the JSON form."""
-        return nan_to_none(
-            {**asdict(self), "information": self.information, "score": self.score, "test": self.test}
-        )
+        return nan_to_none({**asdict(self), "test": self.test})
 
 
 def suggest(history: RunHistory) -> list[Suggestion]:
-    """Return hypotheses about a run, by expected information per minute."""
+    """Return hypotheses about a run: found ones first, each kind by the minutes of its test, unknown last."""
     suggestions = [
         suggestion for explanation in why(history) for suggestion in _from_explanation(history, explanation)
     ]
     suggestions += list(_from_curves(history))
     unique = {suggestion.title: suggestion for suggestion in reversed(suggestions)}
-    return sorted(unique.values(), key=lambda suggestion: -suggestion.score)
+    return sorted(unique.values(), key=lambda each: (not each.found, math.isnan(each.minutes), each.minutes))
 
 
 def _from_explanation(history: RunHistory, explanation: Explanation) -> Iterator[Suggestion]:
     """Yield the suggestions from an explanation of `truing why`."""
     if explanation.state == "ruled out":
         return
-    probability = FOUND_PROBABILITY if explanation.state == "found" else OPEN_PROBABILITY
+    found = explanation.state == "found"
     if explanation.code:
-        yield from _from_rule(history, explanation, probability)
+        yield from _from_rule(history, explanation, found)
     elif explanation.changes:
         name = explanation.name.removeprefix("groups have no signal: ")
         title = name[0].upper() + name[1:]
-        yield _arm_suggestion(
-            history, title, explanation.because, probability, "changed", explanation.changes
-        )
+        yield _arm_suggestion(history, title, explanation.because, found, "changed", explanation.changes)
 
 
-def _from_rule(history: RunHistory, explanation: Explanation, probability: float) -> Iterator[Suggestion]:
+def _from_rule(history: RunHistory, explanation: Explanation, found: bool) -> Iterator[Suggestion]:
     """Yield suggestions from a rule: a check by the rule itself, and its arms if it has any."""
     rule = RULES[explanation.code]
     if rule.kind in "ECM":
         title = f"{rule.code}: {rule.title.rstrip('.')}"
-        certainty = 0.99 if explanation.name.startswith(str(Verdict.PROVEN)) else probability
         minutes = check_minutes(history)
         cost = math.nan if minutes is None else minutes
-        yield Suggestion(title, rule.title, explanation.because, certainty, rules=(rule.code,), minutes=cost)
+        yield Suggestion(title, rule.title, explanation.because, found, rules=(rule.code,), minutes=cost)
     for name, changes in RULE_ARMS.get(rule.code, {}).items():
         title = f"{rule.title.rstrip('.')}: {name}"
-        yield _arm_suggestion(history, title, explanation.because, probability, name, changes)
+        yield _arm_suggestion(history, title, explanation.because, found, name, changes)
 
 
 def _from_curves(history: RunHistory) -> Iterator[Suggestion]:
@@ -121,47 +101,36 @@ def _from_curves(history: RunHistory) -> Iterator[Suggestion]:
     rewards = history.series("reward/mean")
     quarter = len(rewards) // 4
     if quarter and isinstance(stage, PolicyStage):
-        best = max(_moving_means(rewards, quarter))
+        best = max(math.fsum(rewards[i : i + quarter]) / quarter for i in range(len(rewards) - quarter + 1))
         last = math.fsum(rewards[-quarter:]) / quarter
         spread = history.last("reward/std") / math.sqrt(stage.prompts_per_step * stage.group_size * quarter)
         if best - last > 4 * spread:
             changes = (f"{history.stage}.learning_rate={stage.learning_rate / 3:g}",)
             text = f"the reward was {best:.3f} over {quarter} updates, and {last:.3f} over the last {quarter}"
-            yield _arm_suggestion(
-                history, "Updates undo what was learned", text, FOUND_PROBABILITY, "slower", changes
-            )
+            yield _arm_suggestion(history, "Updates undo what was learned", text, True, "slower", changes)
     distance = history.last("kl_all/k3")
     if history.recipe.kl.coef > 0 and distance < 1e-3:
         weight = f"with kl.coef = {history.recipe.kl.coef:g}"
         text = f"{weight} the policy is {distance:.2g} nats a token from the reference"
-        yield _arm_suggestion(
-            history, "The KL term holds the policy", text, OPEN_PROBABILITY, "no-kl", ("kl.coef=0",)
-        )
-
-
-def _moving_means(values: Sequence[float], window: int) -> list[float]:
-    return [math.fsum(values[i : i + window]) / window for i in range(len(values) - window + 1)]
+        yield _arm_suggestion(history, "The KL term holds the policy", text, False, "no-kl", ("kl.coef=0",))
 
 
 def _arm_suggestion(
-    history: RunHistory, title: str, because: str, probability: float, arm: str, changes: tuple[str, ...]
+    history: RunHistory, title: str, because: str, found: bool, arm: str, changes: tuple[str, ...]
 ) -> Suggestion:
     """Return a suggestion that training settles, with the minutes of its fewest pairs."""
     run_minutes = training_minutes(history)
     minutes = math.nan if run_minutes is None else 2 * run_minutes * min_pairs(ERROR_SHARE, DEFAULT_WITHIN)
     claim = f"with {' '.join(changes)} the reward is higher"
-    return Suggestion(title, claim, because, probability, arm, changes, minutes=minutes)
+    return Suggestion(title, claim, because, found, arm, changes, minutes=minutes)
 
 
 def header_text(suggestion: Suggestion) -> str:
     """Return the header of a suggested hypothesis."""
-    minutes = f"about {suggestion.minutes:.0f} min" if math.isfinite(suggestion.minutes) else "unknown"
     table: dict[str, Any] = {
         "claim": suggestion.claim,
         "why": suggestion.because,
         "priority": "medium",
-        "probability": suggestion.probability,
-        "cost": minutes,
         "smallest_effect": DEFAULT_SMALLEST_EFFECT,
     }
     if suggestion.rules:

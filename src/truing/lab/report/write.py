@@ -1,24 +1,22 @@
 """The derived files of a lab, rewritten from hypotheses and ledger."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from truing.errors import LabError
-from truing.lab.report.html import report_page
-from truing.lab.report.log import escape_cell, log_text
 from truing.lab.report.numbers import effect_text, sensitivity_text
-from truing.lab.report.text import contrast_lines, step_lines, verdict_lines
+from truing.lab.report.text import step_lines, verdict_lines
 from truing.lab.run.plan import plan
 from truing.lab.store.hypothesis_file import Hypothesis
-from truing.lab.store.lab import FIXES, LOG, README, RESULTS, Lab
-from truing.lab.store.ledger import Declaration, Promotion, Run
-from truing.lab.verdicts.interaction import contrasts
-from truing.lab.verdicts.promotion import fix_name, fix_text, full_scale_text
+from truing.lab.store.lab import LOG, README, RESULTS, Lab
+from truing.lab.store.ledger import CheckResult, Declaration, Entry, Run
 from truing.lab.verdicts.verdict import HypothesisVerdict, judge
 from truing.utils.atomic_files import write_atomically
+from truing.utils.format import with_count
 
 BLOCK_BEGIN, BLOCK_END = (
     "<!-- truing lab: below is written by `truing lab report` -->",
@@ -39,22 +37,16 @@ STATUS_ICONS = {
 def write_report(lab: Lab) -> list[Path]:
     """Write every derived file; return their paths."""
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
-    results = lab.root / RESULTS
     texts = {
         lab.root / README: _replace_block(
             lab.root / README, readme_text(lab.config.name), status_text(lab, verdicts)
         ),
         lab.root / LOG: _replace_block(lab.root / LOG, "# Experiments\n", log_text(lab)),
-        results / "report.md": report_text(lab, verdicts),
-        results / "report.html": report_page(lab, verdicts),
+        lab.root / RESULTS / "report.md": report_text(lab, verdicts),
     }
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
-        texts[each.path] = _replace_block(each.path, f"# {each.title}\n", result_text(verdict))
-    for fix in lab.history.entries_of(Promotion):
-        each = lab.hypotheses.get(fix.hypothesis)
-        if each is None:
-            continue  # its file is gone; the log keeps the promotion
-        texts[lab.root / FIXES / fix_name(each)] = fix_text(lab, each, fix)
+        result = "\n".join(["## Result", "", *(_bullet(text) for text, _ in verdict_lines(verdict))])
+        texts[each.path] = _replace_block(each.path, f"# {each.title}\n", result)
     for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,33 +86,17 @@ def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
     for name, hypothesis in lab.hypotheses.items():
         verdict = verdicts[name]
         status = f"{STATUS_ICONS[verdict.verdict]} {verdict.verdict.capitalize()}"
+        detects = f"; it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
+        notes = f"{verdict.because}{detects}"
         rows.append(
             f"| [{name.upper()}: {hypothesis.title}]({hypothesis.path.relative_to(lab.root).as_posix()}) |"
             f" {hypothesis.header.priority.upper()} | {status} |"
             f" {verdict.quality} | {effect_text(verdict.effect, verdict.low, verdict.high)} |"
-            f" {escape_cell(table_notes(lab, hypothesis, verdict))} |"
+            f" {_escape_cell(notes)} |"
         )
     steps = [text for text, _ in step_lines(plan(lab), cost=False)]
-    return "\n".join([*rows, "", "## Roadmap", "", *(_as_list(steps) or ["No open step."])])
-
-
-def _as_list(lines: Sequence[str]) -> list[str]:
-    """Return numbered lines unchanged, and indented lines as items below them."""
-    return (
-        lines and [line if not line.startswith("   ") else f"   - {line.strip()}" for line in lines]
-    ) or []
-
-
-def table_notes(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
-    """Return the notes of a row of the status table."""
-    fixes = [full_scale_text(lab, hypothesis)] if lab.history.entries_of(Promotion, hypothesis.id) else []
-    sensitivity = f"it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
-    return "; ".join(filter(None, [verdict.because, sensitivity, *fixes]))
-
-
-def result_text(verdict: HypothesisVerdict) -> str:
-    """Return the result section of the hypothesis's own file."""
-    return "\n".join(["## Result", "", *(f"{_bullet(text)}" for text, _ in verdict_lines(verdict))])
+    roadmap = [f"   - {line.strip()}" if line.startswith("   ") else line for line in steps]
+    return "\n".join([*rows, "", "## Roadmap", "", *(roadmap or ["No open step."])])
 
 
 def _bullet(text: str) -> str:
@@ -139,21 +115,7 @@ def report_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
         parts.append("\n".join(_bullet(text) for text, _ in verdict_lines(verdict)))
         table = pair_table(lab, lab.hypotheses[name], verdict)
         parts += [table] if table else []
-    return "\n\n".join([*parts, *_interaction_sections(lab)]) + "\n"
-
-
-def _interaction_sections(lab: Lab) -> Iterator[str]:
-    """Yield a section for each 2 × 2 whose hypotheses still exist."""
-    for declaration in lab.history.entries_of(Declaration):
-        first, plus, second = declaration.hypothesis.partition("+")
-        if not plus or not {first, second} <= lab.hypotheses.keys():
-            continue
-        pair = lab.hypotheses[first], lab.hypotheses[second]
-        try:
-            lines = list(contrast_lines(contrasts(lab, *pair), pair[0].header.metric))
-        except LabError as error:  # their files changed; the log keeps the runs
-            lines = [error.what]
-        yield f"## {first.upper()} × {second.upper()}\n\n" + "\n".join(_bullet(text) for text in lines)
+    return "\n\n".join(parts) + "\n"
 
 
 def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
@@ -161,7 +123,11 @@ def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> 
     declaration = lab.declaration(hypothesis)
     if declaration is None:
         return ""
-    runs = {label: _runs_by_seed(lab, arm) for label, arm in declaration.arms.items()}
+    every_run = lab.history.runs().values()
+    runs = {
+        label: {run.seed: run for run in every_run if run.arm == arm}
+        for label, arm in declaration.arms.items()
+    }
     seeds = sorted({seed for by_seed in runs.values() for seed in by_seed})
     rows = [f"| seed | {' | '.join(runs)} |", "|---" * (len(runs) + 1) + "|"]
     for seed in seeds:
@@ -170,11 +136,45 @@ def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> 
     return "\n".join(rows) if seeds else ""
 
 
-def _runs_by_seed(lab: Lab, arm: str) -> dict[int, Run]:
-    return {run.seed: run for run in lab.history.runs().values() if run.arm == arm}
-
-
 def _value(run: Run | None, metric: str) -> str:
     if run is None:
         return "–"
     return f"{run.metrics.get(metric, math.nan):.4f}" if run.outcome == "finished" else run.outcome
+
+
+def log_text(lab: Lab) -> str:
+    """Return a table with a line for each entry of the ledger."""
+    rows = ["| when (UTC) | hypothesis | event | result |", "|---|---|---|---|"]
+    for entry in lab.history.entries:
+        date = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.time))
+        cells = (date, entry.hypothesis, *_entry_cells(lab, entry))
+        rows.append(f"| {' | '.join(map(_escape_cell, cells))} |")
+    return "\n".join(rows)
+
+
+def _escape_cell(text: str) -> str:
+    """Return text escaped for a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _entry_cells(lab: Lab, entry: Entry) -> tuple[str, str]:
+    """Return an entry as text: the event, and its result."""
+    match entry:
+        case Run():
+            hypothesis = lab.hypotheses.get(entry.hypothesis)
+            metric = hypothesis.header.metric if hypothesis else "eval/reward"
+            result = (
+                f"{metric} {entry.metrics.get(metric, math.nan):.4f}"
+                if entry.outcome == "finished"
+                else f"{entry.outcome}: {entry.error}"
+            )
+            return f"{entry.label}, seed {entry.seed} ({entry.key})", result
+        case Declaration():
+            weak = ", underpowered" if entry.underpowered else ""
+            return "declared", f"{', '.join(entry.arms)}; error {entry.error:.2g}{weak}"
+        case CheckResult():
+            findings = [
+                f"{code} {strength}" for code, (strength, _) in entry.results.items() if strength != "CLEAN"
+            ]
+            clean = f"{with_count(len(entry.results) - len(findings), 'rule')} clean"
+            return "check of the baseline", "; ".join([clean, *findings])

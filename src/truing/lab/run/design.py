@@ -3,7 +3,7 @@
 import hashlib
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from truing.errors import LabError, RecipeError
 from truing.lab.stats.pairs import finished_pairs
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Declaration, Promotion
+from truing.lab.store.ledger import Declaration
 
 BASELINE = "baseline"
 FAULT_PREFIX = "fault="
@@ -61,14 +61,6 @@ class Job:
         return f"{self.arm.label}, seed {self.seed}"
 
 
-def baseline_changes(lab: Lab) -> tuple[str, ...]:
-    """Return the changes of the lab's recipe: its own, then each promoted fix."""
-    return (
-        *lab.config.changes,
-        *(change for fix in lab.history.entries_of(Promotion) for change in fix.changes),
-    )
-
-
 def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:
     """Return an arm with its recipe."""
     all_changes = [*base, *changes]
@@ -78,14 +70,24 @@ def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str
     return Arm(label, tuple(changes), recipe, faults[-1] if faults else "")
 
 
+def baseline_of(lab: Lab) -> Arm:
+    """Return the baseline of experiments that are not declared yet."""
+    return resolve_arm(lab, BASELINE, lab.config.changes)
+
+
+def baseline_digest(lab: Lab, declaration: Declaration | None) -> str:
+    """Return the digest of the declared baseline; before a declaration, that of the lab's."""
+    return declaration.arms[BASELINE] if declaration else baseline_of(lab).digest
+
+
 def arms_of(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> dict[str, Arm]:
     """Return the baseline and each arm by label; as declared, if the experiment is declared."""
-    base = declaration.baseline if declaration else baseline_changes(lab)
+    base = declaration.baseline if declaration else lab.config.changes
     arms = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label in hypothesis.header.arms:
         arm = _resolve_hypothesis_arm(lab, hypothesis, label, base)
         for earlier in arms.values():
-            check_distinct(arm, earlier, hypothesis.id)
+            _check_distinct(arm, earlier, hypothesis.id)
         arms[label] = arm
     if declaration and arms[BASELINE].digest != declaration.arms[BASELINE]:
         raise LabError(
@@ -110,15 +112,15 @@ def _resolve_hypothesis_arm(lab: Lab, hypothesis: Hypothesis, label: str, base: 
         ) from error
 
 
-def check_distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
-    """Return the arm; raise if it equals the baseline or another arm."""
+def _check_distinct(arm: Arm, other: Arm, hypothesis: str) -> None:
+    """Raise if an arm equals the baseline or another arm, or has other seeds."""
     if arm.digest == other.digest:
         same_as = "the baseline" if other.label == BASELINE else f"arm {other.label}"
         raise LabError(
             f"arm {arm.label} of {hypothesis} is {same_as}",
             got=", ".join(arm.changes),
             expected="a change of at least one key",
-            remedy=f"{same_as} has these values already: truing lab status shows the promoted fixes",
+            remedy="another change: recipe.toml, and changes in lab.toml, make the baseline",
         )
     if arm.recipe.seed != other.recipe.seed:
         raise LabError(
@@ -126,30 +128,6 @@ def check_distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
             expected="the seeds of the baseline: pairs share a seed",
             remedy="first_seed in the header sets other seeds for all arms",
         )
-    return arm
-
-
-def interaction_arms(
-    lab: Lab, hypothesis: Hypothesis, other: Hypothesis, base: Sequence[str] | None = None
-) -> Mapping[str, Arm]:
-    """Return the 2 × 2: baseline, each first arm alone, and both; by default on the current baseline."""
-    base = baseline_changes(lab) if base is None else base
-    first, second = (next(iter(each.header.arms.items()), None) for each in (hypothesis, other))
-    if first is None or second is None:
-        raise LabError(f"{hypothesis.id} and {other.id} need an arm each to be run together")
-    names = [f"{hypothesis.id}:{first[0]}", f"{other.id}:{second[0]}"]
-    changes = [first[1], second[1], (*first[1], *second[1])]
-    labels = [*names, " + ".join(names)]
-    arms = {BASELINE: resolve_arm(lab, BASELINE, base)}
-    for label, change in zip(labels, changes, strict=True):
-        arms[label] = check_distinct(resolve_arm(lab, label, base, change), arms[BASELINE], hypothesis.id)
-    if len({arm.digest for arm in arms.values()}) < len(arms):
-        raise LabError(
-            f"the arms of {hypothesis.id} and {other.id} cannot be in place at once",
-            got=" · ".join(f"{label}: {' '.join(arm.changes)}" for label, arm in arms.items()),
-            expected="arms that change different keys",
-        )
-    return arms
 
 
 def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: range) -> list[Job]:
@@ -175,7 +153,9 @@ def code_digest() -> str:
 @cache
 def machine_kind() -> str:
     """Return the kind of machine, and of torch: others round differently, so runs on both form no pair."""
-    model = re.search(r"model name\s*: (.+)", _text(Path("/proc/cpuinfo")))
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    model = re.search(r"model name\s*: (.+)", text)
     graphics = [torch.cuda.get_device_name(0)] if torch.cuda.is_available() else []
     return ", ".join([model[1] if model else platform.machine(), *graphics, f"torch {torch.__version__}"])
 
@@ -183,7 +163,3 @@ def machine_kind() -> str:
 def setup_digest() -> str:
     """Return the SHA-256 of code and machine."""
     return hashlib.sha256(f"{code_digest()}\n{machine_kind()}".encode()).hexdigest()
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

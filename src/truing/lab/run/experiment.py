@@ -1,7 +1,7 @@
 """Tests of a hypothesis: the exact check first, then training runs."""
 
 from truing.errors import LabError
-from truing.lab.run.design import BASELINE, arms_of, baseline_changes, resolve_arm
+from truing.lab.run.design import baseline_digest
 from truing.lab.run.run_pool import RunPool
 from truing.lab.run.runner import (
     ReportEvent,
@@ -13,13 +13,7 @@ from truing.lab.run.runner import (
 )
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import CheckResult, Declaration, Ledger
-from truing.lab.verdicts.interaction import (
-    declare_interaction,
-    declared_interaction_arms,
-    interaction_id,
-    pending_interaction_jobs,
-)
+from truing.lab.store.ledger import CheckResult, Ledger
 from truing.lab.verdicts.verdict import judge
 
 
@@ -47,54 +41,19 @@ def run_hypothesis(
         retry: repeat failed runs.
     """
     _check_prerequisites(lab, hypothesis)
-    if hypothesis.header.check and not _is_checked(lab, hypothesis):
-        lab = check_baseline(lab, hypothesis, pool, ledger, report)
+    declaration = lab.declaration(hypothesis)
+    if hypothesis.header.check:
+        base = baseline_digest(lab, declaration)
+        if not any(each.arm == base for each in lab.history.entries_of(CheckResult, hypothesis.id)):
+            lab = check_baseline(lab, hypothesis, pool, ledger, report)
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
         return lab
-    declaration = lab.declaration(hypothesis)
     if retry and declaration:
-        retries = retry_jobs(lab, declaration, arms_of(lab, hypothesis, declaration))
+        retries = retry_jobs(lab, hypothesis, declaration)
         lab = run_jobs(lab, hypothesis.id, retries, pool, ledger, report)
     lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered)
     return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), pool, ledger, report)
-
-
-def _is_checked(lab: Lab, hypothesis: Hypothesis) -> bool:
-    """Whether the baseline of its arms was checked for this hypothesis."""
-    declaration = lab.declaration(hypothesis)
-    base = (
-        declaration.arms[BASELINE]
-        if declaration
-        else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
-    )
-    return any(each.arm == base for each in lab.history.entries_of(CheckResult, hypothesis.id))
-
-
-def run_interaction(
-    lab: Lab,
-    hypothesis: Hypothesis,
-    other: Hypothesis,
-    pool: RunPool,
-    ledger: Ledger,
-    report: ReportEvent,
-    *,
-    underpowered: bool = False,
-    retry: bool = False,
-) -> Lab:
-    """Run the 2 × 2 of two hypotheses; each is declared first, since its own arm runs too."""
-    declared_interaction_arms(lab, hypothesis, other)  # raises before anything is declared
-    for each in (hypothesis, other):
-        lab = declare_experiment(lab, each, ledger, underpowered=underpowered)
-    lab, name = declare_interaction(lab, hypothesis, other, ledger), interaction_id(hypothesis, other)
-    if retry:
-        retries = retry_jobs(
-            lab,
-            lab.history.entries_of(Declaration, name)[0],
-            declared_interaction_arms(lab, hypothesis, other),
-        )
-        lab = run_jobs(lab, name, retries, pool, ledger, report)
-    return run_jobs(lab, name, pending_interaction_jobs(hypothesis, other), pool, ledger, report)
 
 
 def _check_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:

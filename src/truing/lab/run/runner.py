@@ -13,15 +13,15 @@ from truing.lab.run.design import (
     Arm,
     Job,
     arms_of,
-    baseline_changes,
     code_digest,
     machine_kind,
     missing_jobs,
 )
-from truing.lab.run.plan import experiment_step
 from truing.lab.run.run_pool import RunningProcess, RunPool
 from truing.lab.stats.difference_bounds import declared_within
+from truing.lab.stats.noise import noise_of
 from truing.lab.stats.pairs import failed_runs
+from truing.lab.stats.sensitivity import why_underpowered
 from truing.lab.store.hypothesis_file import Hypothesis, declared_header
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import CheckResult, Declaration, Ledger, Run
@@ -99,11 +99,12 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
     _check_error_budget(lab, hypothesis)
     arms_by_label = arms_of(lab, hypothesis, None)
     within = declared_within(hypothesis.header, arms_by_label.values())
-    step = experiment_step(lab, hypothesis, 1, within=within)
-    if step.refused and not underpowered:
+    noise, error = noise_of(lab, hypothesis, hypothesis.header), lab.error_share(hypothesis)
+    refused, would = why_underpowered(hypothesis.header, noise, error, within)
+    if refused and not underpowered:
         raise LabError(
-            f"{hypothesis.id} cannot decide: {step.refused}",
-            expected=step.would,
+            f"{hypothesis.id} cannot decide: {refused}",
+            expected=would,
             remedy="change the header or the recipe, or run it with --underpowered",
         )
     arms = {label: arm.digest for label, arm in arms_by_label.items()}
@@ -112,10 +113,10 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
         hypothesis.id,
         hypothesis.title,
         hypothesis.header.model_dump(mode="json"),
-        baseline_changes(lab),
+        lab.config.changes,
         arms,
-        lab.error_share(hypothesis),
-        underpowered=bool(step.refused),
+        error,
+        underpowered=bool(refused),
         within=within,
     )
     return lab.with_entry(ledger.write(entry))
@@ -137,9 +138,7 @@ def _check_no_results(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str])
 
 def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
     """Raise if the lab's error has no share left, as after a change of lab.toml."""
-    spent = math.fsum(
-        each.error for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis
-    )
+    spent = math.fsum(each.error for each in lab.history.entries_of(Declaration))
     share = lab.error_share(hypothesis)
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(
@@ -164,9 +163,9 @@ def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
     return missing
 
 
-def retry_jobs(lab: Lab, declaration: Declaration, arms: Mapping[str, Arm]) -> PendingJobs:
+def retry_jobs(lab: Lab, hypothesis: Hypothesis, declaration: Declaration) -> PendingJobs:
     """Return a function that lists failed runs, each to repeat once."""
-    by_digest = {arm.digest: arm for arm in arms.values()}
+    by_digest = {arm.digest: arm for arm in arms_of(lab, hypothesis, declaration).values()}
     failed = failed_runs(lab.history, declaration.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]
     count = len(lab.history.entries)

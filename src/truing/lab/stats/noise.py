@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from truing.config import PolicyStage, Recipe
-from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.run.design import BASELINE, baseline_of
 from truing.lab.stats.e_process import is_above, is_below
 from truing.lab.stats.pairs import pairs_of
 from truing.lab.stats.power import evaluation_noise, training_noise
@@ -35,11 +35,10 @@ def noise_of(lab: Lab, hypothesis: Hypothesis, header: Header) -> Noise:
     own_differences = _differences(lab, header.metric, [declaration] if declaration else [])
     if len(own_differences) >= MIN_PAIRS:
         return _measured_noise(own_differences, f"{len(own_differences)} pairs of {hypothesis.id}")
-    single_declarations = [each for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis]
-    other_differences = _differences(lab, header.metric, single_declarations, idle=True)
+    other_differences = _differences(lab, header.metric, lab.history.entries_of(Declaration), idle=True)
     if len(other_differences) >= MIN_PAIRS:
         return _measured_noise(other_differences, f"{len(other_differences)} pairs of arms without an effect")
-    return assumed_noise(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
+    return assumed_noise(baseline_of(lab).recipe, header.metric)
 
 
 def _differences(

@@ -5,7 +5,7 @@ import math
 
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.noise import Noise
-from truing.lab.stats.power import MIN_POWER, min_detectable_excess, power, seeds_needed, within_needed
+from truing.lab.stats.power import min_detectable_excess, seeds_needed, within_needed
 from truing.lab.store.hypothesis_file import EVALUATION_METRIC, Header
 from truing.lab.verdicts.criteria import Within
 
@@ -19,15 +19,6 @@ def min_detectable_effect(header: Header, noise: Noise, error: float, within: Wi
         header, noise, error_per_arm(header, error), within
     )
     return effect if math.isnan(effect) else max(0.0, effect)
-
-
-def power_at_smallest_effect(header: Header, noise: Noise, error: float, within: Within) -> float:
-    """Return the power at the smallest effect of interest; sufficient power if the noise is unknown."""
-    if math.isnan(noise.deviation):
-        return MIN_POWER
-    share, max_difference = error_per_arm(header, error), within.get(header.metric)
-    effect, bound = header.smallest_effect, _confirm_bound(header)
-    return power(effect, noise.deviation, header.seeds, share, bound=bound, within=max_difference)
 
 
 def why_underpowered(header: Header, noise: Noise, error: float, within: Within) -> tuple[str, str]:

@@ -11,8 +11,8 @@ from truing.config import Recipe, load_recipe, recipe_path
 from truing.errors import LabError
 from truing.lab.report.suggest import Suggestion, header_text
 from truing.lab.report.write import readme_text, write_report
-from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
-from truing.lab.store.lab import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
+from truing.lab.run.design import baseline_of
+from truing.lab.store.lab import CONFIG, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
 from truing.utils.atomic_files import disk_errors, write_atomically
 
 TEMPLATE_RECIPES = {
@@ -32,10 +32,9 @@ README.md merge=union
 01-experiments-log.md merge=union
 hypotheses/*.md merge=union
 experimental-results/report.md merge=union
-fixes/*.toml merge=union
 """
 
-GITIGNORE = f"{RESULTS}/runs/\n{RESULTS}/report.html\n"
+GITIGNORE = f"{RESULTS}/runs/\n"
 
 
 def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
@@ -65,7 +64,7 @@ def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
         },
     }
     with disk_errors(folder):
-        for name_ in (HYPOTHESES, RESULTS, FIXES):
+        for name_ in (HYPOTHESES, RESULTS):
             (folder / name_).mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             (folder / path).write_text(text, encoding="utf-8")
@@ -108,8 +107,9 @@ def why_unwanted(lab: Lab, suggestion: Suggestion, recipe: Recipe) -> str:
     """Return why a suggestion does not fit this lab; "" if it fits."""
     if any(each.title == suggestion.title for each in lab.hypotheses.values()):
         return "the lab has it"
-    baseline = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
-    lab_values, run_values = (flatten(each.model_dump(mode="json")) for each in (baseline, recipe))
+    lab_values, run_values = (
+        flatten(each.model_dump(mode="json")) for each in (baseline_of(lab).recipe, recipe)
+    )
     for key in (change.partition("=")[0] for change in suggestion.changes):
         if lab_values.get(key) != run_values.get(key):
             return (

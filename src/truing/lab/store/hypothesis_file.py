@@ -24,7 +24,6 @@ HEADER_BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"(h(?:0[1-9]|[1-9]\d+))-[a-z0-9-]+\.md")
 """One spelling per number: h007 and h07 would each get the error share of number 7."""
 
-Probability = Annotated[float, Field(gt=0, lt=1)]
 PriorVerdict = Literal["VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 
 
@@ -106,7 +105,7 @@ class Prior(FrozenModel):
 
 
 class Header(FrozenModel):
-    """Claim, cost and criteria, declared before the first run."""
+    """Claim and criteria, declared before the first run."""
 
     claim: str
     """One sentence that can turn out wrong."""
@@ -114,10 +113,6 @@ class Header(FrozenModel):
     """Why it may be so."""
     priority: Literal["high", "medium", "low"]
     """The team's priority."""
-    probability: Probability
-    """The probability of the claim; `truing lab plan` weighs it by information and minutes."""
-    cost: str
-    """The cost as text: memory, data, hours."""
     prerequisites: tuple[str, ...] = ()
     """Hypotheses to settle first, such as `h01`."""
     metric: str = "eval/reward"
@@ -214,7 +209,8 @@ def read_hypothesis(path: Path) -> Hypothesis:
             remedy="truing lab new TITLE writes one to fill in",
         )
     first_line = text[: block.start(1)].count("\n") + 1
-    return Hypothesis(match[1], _without_number(title[1]), path, _header(path, block[1], first_line))
+    bare_title = re.sub(r"^[hH]\d+\W+", "", title[1]).strip()  # less its number, as in `H01: Short prompts`
+    return Hypothesis(match[1], bare_title, path, _header(path, block[1], first_line))
 
 
 def declared_header(declaration: Declaration) -> Header:
@@ -227,11 +223,6 @@ def declared_header(declaration: Declaration) -> Header:
             got=error.errors()[0]["msg"],
             remedy="use the version of truing that declared it",
         ) from error
-
-
-def _without_number(title: str) -> str:
-    """Return the title without its number: `H01: Advantage scaling` is `Advantage scaling`."""
-    return re.sub(r"^[hH]\d+\W+", "", title).strip()
 
 
 def _header(path: Path, text: str, first_line: int) -> Header:

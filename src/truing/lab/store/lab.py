@@ -16,8 +16,7 @@ from truing.utils.parse import parse_toml
 from truing.utils.regular_files import read_regular_text
 
 CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
-HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
-
+HYPOTHESES, RESULTS = "hypotheses", "experimental-results"
 
 MAX_BEYOND_FAMILY = 20
 """Most hypotheses beyond the family: the last needs twenty pairs more than the first."""
@@ -31,15 +30,13 @@ class LabConfig(FrozenModel):
     recipe: str = "recipe.toml"
     """The baseline's recipe: a file in the lab's folder. Its paths are relative to that folder."""
     changes: tuple[str, ...] = ()
-    """Changes to it for the experiments: `key=value`, as on the command line."""
+    """Changes to it for the experiments, such as a validated arm's: `key=value`, as on the command line."""
     error: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """The probability that the whole lab validates anything false."""
     family: Annotated[int, Field(ge=1)] = 6
     """Hypotheses that share the error evenly, from h01; each one beyond gets half of the previous share."""
     keep_checkpoints: bool = False
     """Whether to keep the weights of runs; a run can be repeated bit for bit on the same CPU."""
-    full_scale: str | None = None
-    """The recipe of the full-scale run, as for `truing train`."""
 
 
 @dataclass(frozen=True)

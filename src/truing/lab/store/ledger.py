@@ -74,42 +74,8 @@ class CheckResult:
     time: float = 0.0
 
 
-@dataclass(frozen=True)
-class Promotion:
-    """A validated arm that is now part of the baseline."""
-
-    hypothesis: str
-    arm: str
-    changes: Sequence[str]
-    effect: float
-    low: float
-    high: float
-    time: float = 0.0
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """The result of a fix on a full-scale run."""
-
-    hypothesis: str
-    run: str
-    against: str
-    gain: float
-    low: float
-    high: float
-    tasks: int
-    supposes: str = "many tasks"  # the assumption of its interval; old entries used a bootstrap
-    time: float = 0.0
-
-
-Entry = Run | Declaration | CheckResult | Promotion | Reproduction
-KINDS: Mapping[str, type[Entry]] = {
-    "run": Run,
-    "begun": Declaration,
-    "checked": CheckResult,
-    "promoted": Promotion,
-    "reproduced": Reproduction,
-}
+Entry = Run | Declaration | CheckResult
+KINDS: Mapping[str, type[Entry]] = {"run": Run, "begun": Declaration, "checked": CheckResult}
 T = TypeVar("T", bound=Entry)
 
 
@@ -174,8 +140,6 @@ def _from_json(name: str, value: Any) -> Any:
         return floats_from_json(value)
     if name == "curve":
         return list(floats_from_json(dict(enumerate(value))).values())
-    if name in ("effect", "gain", "low", "high"):
-        return floats_from_json({name: value})[name]
     return value
 
 

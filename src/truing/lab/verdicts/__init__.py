@@ -1,1 +1,1 @@
-"""Verdicts from pairs and checks, and the promotion of validated arms."""
+"""Verdicts from pairs and checks."""

@@ -32,10 +32,9 @@ def is_met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, 
     refute it, each with the whole error.
     """
     arms = _arms(criterion, pairs)
-    proven = [
-        _is_on_claimed_side(criterion, pairs[arm], within, error / len(arms) if confirms else error)
-        for arm in arms
-    ]
+    share = error / len(arms) if confirms else error
+    up = criterion.above is not None
+    proven = [_is_proven(criterion, pairs[arm], within, share, up=up) for arm in arms]
     return any(proven) if confirms else all(proven)
 
 
@@ -44,10 +43,9 @@ def is_contradicted(
 ) -> bool:
     """Whether the opposite of the criterion is proven."""
     arms = _arms(criterion, pairs)
-    proven = [
-        _is_on_other_side(criterion, pairs[arm], within, error if confirms else error / len(arms))
-        for arm in arms
-    ]
+    share = error if confirms else error / len(arms)
+    up = criterion.above is None
+    proven = [_is_proven(criterion, pairs[arm], within, share, up=up) for arm in arms]
     return all(proven) if confirms else any(proven)
 
 
@@ -80,16 +78,6 @@ def _arms(criterion: Criterion, pairs: Pairs) -> Sequence[str]:
 
 def _differences(criterion: Criterion, pairs: Sequence[Pair]) -> list[float]:
     return [pair.difference(criterion.metric) for pair in pairs]
-
-
-def _is_on_claimed_side(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
-    """Whether the effect is proven to be on the criterion's side of its bound."""
-    return _is_proven(criterion, pairs, within, error, up=criterion.above is not None)
-
-
-def _is_on_other_side(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
-    """Whether the effect is proven to be on the other side of the bound."""
-    return _is_proven(criterion, pairs, within, error, up=criterion.above is None)
 
 
 def _is_proven(

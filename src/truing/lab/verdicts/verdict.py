@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from truing.lab.report.numbers import nan_to_none
-from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.run.design import BASELINE, baseline_digest
 from truing.lab.stats import e_process
 from truing.lab.stats.difference_bounds import within_of
 from truing.lab.stats.noise import noise_of
@@ -15,7 +15,7 @@ from truing.lab.stats.pairs import failed_runs, pairs_of
 from truing.lab.stats.sensitivity import error_per_arm, min_detectable_effect
 from truing.lab.store.hypothesis_file import Header, Hypothesis, declared_header
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import CheckResult, Declaration, Promotion, Run
+from truing.lab.store.ledger import CheckResult, Declaration, Run
 from truing.lab.verdicts.criteria import CriterionState, Pairs
 from truing.lab.verdicts.decide import VerdictName, decide, reported_arm, why_not_comparable
 from truing.lab.verdicts.exact_check import clean_text, is_ruled_out, proven_texts, unsettled_texts
@@ -69,25 +69,16 @@ class HypothesisVerdict:
 
 def judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """Return the verdict on a hypothesis: by an exact check, else by the pairs."""
-    verdict = _judge(lab, hypothesis)
-    notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.entries_of(Promotion, hypothesis.id)]
-    return replace(verdict, notes=(*verdict.notes, *notes))
-
-
-def _judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
-    """Return the verdict, without notes on promotion."""
     experiment_verdict = judge_pairs(lab, hypothesis)
     checks = lab.history.entries_of(CheckResult, hypothesis.id)
     if not checks:
         return experiment_verdict
     header, declaration = _declared_header(lab, hypothesis)
     verdict = _with_check(header, checks[-1], experiment_verdict)
+    if checks[-1].arm == baseline_digest(lab, declaration):
+        return verdict
     note = "the check is of an earlier baseline: truing lab run repeats it"
-    return (
-        replace(verdict, notes=(*verdict.notes, note))
-        if _of_earlier_baseline(lab, declaration, checks[-1])
-        else verdict
-    )
+    return replace(verdict, notes=(*verdict.notes, note))
 
 
 def judge_pairs(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
@@ -173,16 +164,6 @@ def _with_check(
     )
 
 
-def _of_earlier_baseline(lab: Lab, declaration: Declaration | None, result: CheckResult) -> bool:
-    """Whether the check is of a baseline before a later promotion."""
-    current = (
-        declaration.arms[BASELINE]
-        if declaration
-        else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
-    )
-    return result.arm != current
-
-
 def _check_note(header: Header, result: CheckResult) -> str:
     """Return the result of a check that settles nothing, as text."""
     if header.check is None:
@@ -205,10 +186,18 @@ def _by_experiment(
     error = error_per_arm(header, declaration.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = e_process.lower_bound(data, error, within), e_process.upper_bound(data, error, within)
-    quality, reason = quality_of(header, verdict, pairs[arm], bounds, _count_failed_runs(lab, declaration))
-    exceeding = [] if within is None else [each for each in data if abs(each) > within]
+    # with runs that were repeated: a failure may be the arm's effect
+    failures = sum(
+        run.arm in declaration.arms.values() and run.outcome != "finished"
+        for run in lab.history.entries_of(Run)
+    )
+    quality, reason = quality_of(header, verdict, pairs[arm], bounds, failures)
     notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]
-    notes += [_beyond_within(each, within) for each in exceeding if within is not None]
+    for each in data if within is not None else ():
+        if abs(each) > within:
+            direction = "above" if each < 0 else "below"
+            text = f"a pair differs by {each:+.3f}, and within is {within:g}"
+            notes.append(f"{text}: nothing is proven to be {direction} a bound")
     return replace(
         pending,
         verdict=verdict,
@@ -226,16 +215,3 @@ def _by_experiment(
         notes=tuple(notes),
         within=within,
     )
-
-
-def _beyond_within(difference: float, within: float) -> str:
-    """Return the note on a pair whose difference exceeds the declared bound."""
-    direction = "above" if difference < 0 else "below"
-    text = f"a pair differs by {difference:+.3f}, and within is {within:g}"
-    return f"{text}: nothing is proven to be {direction} a bound"
-
-
-def _count_failed_runs(lab: Lab, declaration: Declaration) -> int:
-    """Return the number of failed runs, with those that were repeated: a failure may be the arm's effect."""
-    runs = lab.history.entries_of(Run)
-    return sum(run.arm in declaration.arms.values() and run.outcome != "finished" for run in runs)

@@ -1,15 +1,11 @@
-"""The report as one self-contained HTML page."""
+"""Figures of a lab: effects with their bounds, curves, and the metric by seed."""
 
-import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from plotly import io
-from plotly.offline import get_plotlyjs
 
-from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run
@@ -18,38 +14,7 @@ from truing.lab.verdicts.verdict import HypothesisVerdict
 COLORS = ("#7f7f7f", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 """The first is the baseline's, gray."""
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-pre { white-space: pre-wrap; background: #f6f6f6; padding: .8rem; border-radius: 4px }
-h2 { border-top: 1px solid #ddd; padding-top: 1rem }
-"""
-
 Figure = dict[str, Any]
-
-
-def report_page(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
-    """Return the page."""
-    name = html.escape(lab.config.name)
-    parts = [f"<h1>{name}</h1>", _figure_html(effects_figure(verdicts), "effects")]
-    for each in verdicts.values():
-        text = html.escape("\n".join(line for line, _ in verdict_lines(each)))
-        claim = html.escape(lab.hypotheses[each.hypothesis].header.claim)
-        parts.append(f"<h2>{each.hypothesis}: {html.escape(each.title)}</h2><p>{claim}</p><pre>{text}</pre>")
-        parts += [
-            _figure_html(figure, f"{each.hypothesis}-{i}") for i, figure in enumerate(figures(lab, each))
-        ]
-    head = (
-        f'<meta charset="utf-8"><title>{name}</title><style>{STYLE}</style><script>{get_plotlyjs()}</script>'
-    )
-    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
-
-
-def _figure_html(figure: Figure, name: str) -> str:
-    return (
-        io.to_html(figure, include_plotlyjs=False, full_html=False, div_id=name, validate=False)
-        if figure
-        else ""
-    )
 
 
 def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
@@ -82,17 +47,14 @@ def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
     layout = {
         "title": {"text": "Effects: arm − baseline"},
         "height": 160 + 40 * len(finite),
-        "shapes": [_zero_line()],
+        "shapes": [
+            {"type": "line", "x0": 0, "x1": 0, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
+        ],
     }
     return {
         "data": [trace, smallest],
         "layout": layout | {"yaxis": {"autorange": "reversed", "automargin": True}},
     }
-
-
-def _zero_line() -> dict[str, Any]:
-    """Return a line at an effect of 0."""
-    return {"type": "line", "x0": 0, "x1": 0, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
 
 
 def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:

@@ -33,6 +33,8 @@ OTHER_MODEL = "no layer is as published, as of another model or in an unknown fo
 
 OTHER = "they are neither earlier ones, nor the published ones rounded, quantized or scaled"
 
+NOT_EARLIER = "they are not earlier ones"
+
 ADAPTER_SCALED = "the adapter is scaled by {:.4g} times the declared alpha / rank"
 
 ADAPTER_ZERO = "their adapter is missing or zero, the engine computes without it"
@@ -135,7 +137,7 @@ class Comparison:
         """Return what the engine may hold instead of a kind of weights."""
         changed = self.changed
         return Known(
-            OTHER,
+            OTHER if changed else NOT_EARLIER,
             earlier=[(name, getattr(each, kind)) for name, each in self.earlier],
             changed=changed and (lambda name: getattr(changed(name), kind)),
             **words,

@@ -25,7 +25,7 @@ from truing.doctor.rules import RULES, ref002
 from truing.doctor.verdict import Verdict
 from truing.engines import model_checks, open_engine
 from truing.engines.vllm.moe import begin_routes
-from truing.engines.vllm.proof.canary import long_prompt
+from truing.engines.vllm.proof.prompts import long_prompt
 from truing.engines.vllm.server_process import visible_gpus
 from truing.engines.vllm.worker import truing_vllm_experts
 from truing.instrumentation import draw_audit
@@ -218,7 +218,7 @@ def test_two_forwards_may_differ_by_more_on_cuda(on_cuda, monkeypatch):
 
 
 def test_a_server_on_cuda_is_asked_for_a_longer_prompt(on_cuda, monkeypatch):
-    monkeypatch.setattr("truing.engines.vllm.proof.canary.longest_supported", lambda causal: 10_000)
+    monkeypatch.setattr("truing.engines.vllm.proof.prompts.longest_supported", lambda causal: 10_000)
     assert len(long_prompt(on_cuda, 10_000)) == 4096
     monkeypatch.setattr(type(on_cuda), "device", CPU)
     assert len(long_prompt(on_cuda, 10_000)) == 512

@@ -18,6 +18,6 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:read_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="the adapter was never delivered",
+    refusal="their adapter is missing or zero",
     seen=("verl#7495",),
 )

@@ -25,5 +25,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.load_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are 1 times the published ones plus 1 times the weights of version",
+    refusal="they are neither earlier ones, nor the published ones",
 )

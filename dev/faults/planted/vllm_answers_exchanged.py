@@ -45,5 +45,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.app:FakeServer.sample", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="answers of two requests are exchanged",
+    refusal="no single sampling parameter was found that gives them",
 )

@@ -24,7 +24,7 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.load_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="plus 0.01 times the adapter of the weights of version 3",
+    refusal="were proven, and the engine changed them since",
     seen=("trl#6688",),
     not_in_bfloat16="below bfloat16's rounding: it is less than the last digit of the base",
 )

@@ -25,5 +25,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.prefill", _wrong),
     expected=("SMP011", "SMP004"),
     changes=VLLM_LORA,
-    refusal="the engine computes something else after a prompt that its prefix cache holds",
+    refusal="its prefix cache holds other keys and values",
 )

@@ -19,5 +19,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.forward", _wrong),
     expected=("SMP011",),
     changes=VLLM_AHEAD,
-    refusal="it decodes with something else than it reads prompts with",
+    refusal="no single sampling parameter was found that gives them",
 )

@@ -18,5 +18,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.sampling:process_logits", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are those of temperature 0.6 and top-k 20 with top-p 0.95",
+    refusal="no single sampling parameter was found that gives them",
 )

@@ -24,5 +24,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:read_weights", _wrong),
     expected=("SMP011",),
     changes=VLLM,
-    refusal="their outputs are in another order",
+    refusal="in 4 of 16 layers: they are neither earlier ones",
 )

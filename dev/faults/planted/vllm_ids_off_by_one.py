@@ -22,5 +22,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.app:to_answer", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="its ids are off by +1",
+    refusal="no single sampling parameter was found that gives them",
 )

@@ -20,5 +20,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:read_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="in 1 of 14 layers: their part of the adapter is missing",
+    refusal="in 1 of 14 layers: their adapter is missing or zero",
 )

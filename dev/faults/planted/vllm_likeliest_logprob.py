@@ -19,5 +19,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.sampling:top_logprobs", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are those of the likeliest id, not of the sampled one",
+    refusal="no single sampling parameter was found that gives them",
 )

@@ -23,5 +23,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.app:to_answer", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are sums over the tokens of a turn so far",
+    refusal="no single sampling parameter was found that gives them",
 )

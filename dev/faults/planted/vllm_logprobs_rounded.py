@@ -23,5 +23,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.sampling:top_logprobs", _wrong),
     expected=("SMP011", "SMP004"),
     changes=VLLM_LORA,
-    refusal="they are rounded to bfloat16",
+    refusal="no single sampling parameter was found that gives them",
 )

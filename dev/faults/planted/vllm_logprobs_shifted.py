@@ -22,5 +22,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.app:to_answer", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are those of the token before",
+    refusal="no single sampling parameter was found that gives them",
 )

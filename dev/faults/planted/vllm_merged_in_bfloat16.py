@@ -25,6 +25,6 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.load_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="rounded to bfloat16, which loses small updates",
+    refusal="the engine computes with other weights than were published",
     seen=("NeMo-RL#3696",),
 )

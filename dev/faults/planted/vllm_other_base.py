@@ -25,5 +25,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:read_base", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are of another model, of a base that was changed",
+    refusal="no layer is as published, as of another model",
 )

@@ -15,6 +15,6 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.drop_prefixes", _wrong),
     expected=("SMP011",),
     changes=VLLM,
-    refusal="its prefix cache answers with keys and values of other weights",
+    refusal="its prefix cache holds other keys and values",
     seen=("SkyRL#1431",),
 )

@@ -19,5 +19,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.app:FakeServer.sample", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="it reads a prompt without its last id",
+    refusal="no single sampling parameter was found that gives them",
 )

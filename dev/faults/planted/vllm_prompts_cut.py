@@ -21,5 +21,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.prefill", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="so the prompt is cut",
+    refusal="the engine's log-probabilities are not those of the ",
 )

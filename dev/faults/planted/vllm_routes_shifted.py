@@ -15,5 +15,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.answers:encoded_routes", _wrong),
     expected=("SMP012",),
     changes=MIXTURE,
-    refusal="its expert routes are those of the token before",
+    refusal="no single sampling parameter was found that gives them",
 )

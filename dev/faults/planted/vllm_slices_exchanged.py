@@ -21,5 +21,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:read_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="model.layers.0.self_attn.k_proj has the weights of model.layers.0.self_attn.v_proj",
+    refusal="in 4 of 14 layers: they are neither earlier ones",
 )

@@ -15,5 +15,5 @@ FAULT = Fault(
     plant=lambda: patched("dev.faults.fake_vllm.weights:HeldModel.refresh_packed", _wrong),
     expected=("SMP011",),
     changes=VLLM,
-    refusal="lm_head is tied to the embedding, but the engine computes with an older packed copy",
+    refusal="in 1 of 16 layers: they are the weights of version 0, 1 publication before",
 )

@@ -7,7 +7,7 @@ import torch
 
 from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
-from truing.engines.vllm.proof.canary import canary_sample
+from truing.engines.vllm.proof.scores import canary_sample
 from truing.instrumentation import race_replay
 from truing.instrumentation.draw_audit import drawn_tokens
 from truing.instrumentation.race_replay import EXCHANGE, GREEDY, RaceReplay

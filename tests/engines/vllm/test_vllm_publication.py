@@ -14,8 +14,8 @@ from dev.faults.fake_vllm.weights import HeldModel
 from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
-from truing.engines.vllm.proof.canary_turns import compare_turns
-from truing.engines.vllm.proof.joined_responses import decoded
+from truing.engines.vllm.proof.compare_turns import compare_turns
+from truing.engines.vllm.proof.layer_answers import decoded
 from truing.engines.vllm.weights_folder import OWNER
 from truing.errors import PublicationError
 from truing.models.tiny import build, byte_tokenizer, tiny_model
@@ -226,7 +226,7 @@ def test_an_untied_head_and_biases_are_proven(tmp_path, opened, train):
 
 def test_a_server_of_another_model_is_refused(served, opened, tmp_path, tiny):
     build(tmp_path / "other", seed=1)
-    with pytest.raises(PublicationError, match="of another model") as error:
+    with pytest.raises(PublicationError, match="no layer is as published, as of another model") as error:
         opened(served(model=tmp_path / "other").url, lora={"rank": 4})
     assert "restart the engine" in error.value.remedy
 
@@ -307,7 +307,7 @@ def change_layer(model):
 @pytest.mark.parametrize(
     ("lora", "change", "cause"),
     [
-        ({"rank": 4}, forget_adapter, "the adapter is gone"),
+        ({"rank": 4}, forget_adapter, "their adapter is missing or zero"),
         ({"rank": 4}, change_layer, "in 1 of 16 layers: they are scaled by 1.05"),
         ({}, change_layer, "in 1 of 16 layers: they are scaled by 1.05"),
     ],

@@ -17,7 +17,7 @@ from truing.engines.vllm.completion_response import read_completion
 from truing.engines.vllm.params import check_expressible, to_request
 from truing.engines.vllm.placed_servers import placed_engines
 from truing.engines.vllm.policy_copy import PolicyCopy
-from truing.engines.vllm.proof.canary import NEW_TOKENS, vocabulary_of
+from truing.engines.vllm.proof.prompts import NEW_TOKENS, vocabulary_of
 from truing.engines.vllm.publication import Publication, prepare, weights_name
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers

@@ -11,9 +11,9 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.engines.vllm.client import ServerLostError, VllmClient
-from truing.engines.vllm.proof.canary import TOLERANCE, canary_prompts, canary_rows, largest, row_scores
-from truing.engines.vllm.proof.changed_weights import as_dtype
-from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
+from truing.engines.vllm.proof.expected_layers import Expected, as_dtype, expected_responses
+from truing.engines.vllm.proof.prompts import canary_prompts, canary_rows
+from truing.engines.vllm.proof.scores import TOLERANCE, largest, row_scores
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
 from truing.errors import EngineError, PublicationError
 from truing.models.lora import adapter_is_zero, without_adapter

@@ -15,9 +15,8 @@ from truing.engines.base import Receipt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.moe import begin_routes, with_routes
 from truing.engines.vllm.params import support_logprobs
-from truing.engines.vllm.proof.canary import long_prompt
-from truing.engines.vllm.proof.held_layers import check_kept, probe
-from truing.engines.vllm.proof.prove import GENERATE, Proof, Start
+from truing.engines.vllm.proof.prompts import long_prompt
+from truing.engines.vllm.proof.prove import GENERATE, Proof, Start, check_kept, probe
 from truing.engines.vllm.publication import Publication, load
 from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from truing.engines.vllm.client import START, VllmClient
-from truing.engines.vllm.proof.canary import CACHED_LENGTH, NEW_TOKENS, TOLERANCE
+from truing.engines.vllm.proof.prompts import CACHED_LENGTH, NEW_TOKENS
+from truing.engines.vllm.proof.scores import TOLERANCE
 from truing.errors import EngineError
 
 MIN_VERSION = (0, 32)

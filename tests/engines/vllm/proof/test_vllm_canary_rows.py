@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from truing.engines.vllm.proof.canary import TOLERANCE, canary_rows, row_scores, tolerance_of
+from truing.engines.vllm.proof.prompts import canary_rows
+from truing.engines.vllm.proof.scores import TOLERANCE, row_scores, tolerance_of
 from truing.models.load import load
 
 

@@ -7,7 +7,8 @@ import torch
 
 from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
-from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
+from truing.engines.vllm.proof.compare_draws import compare_beginnings
+from truing.engines.vllm.proof.prompts import with_other_beginning
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 
@@ -41,7 +42,7 @@ def test_a_server_that_reads_the_prompt_is_right(engine_and_policy):
 
 def test_a_server_that_cuts_the_prompt_is_refused(engine_and_policy):
     engine, policy = engine_and_policy
-    with FAULTS["vllm-prompts-cut"].plant(), pytest.raises(PublicationError, match="without its first 100"):
+    with FAULTS["vllm-prompts-cut"].plant(), pytest.raises(PublicationError, match="without the first 100"):
         compare_beginnings(policy, *turns(engine), PARAMS)
 
 

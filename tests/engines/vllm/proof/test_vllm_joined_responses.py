@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from truing.engines.vllm.proof.joined_responses import joined
+from truing.engines.vllm.proof.layer_answers import joined
 from truing.errors import PublicationError
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from truing.engines.vllm.proof.changed_weights import FORMATS
-from truing.engines.vllm.proof.nearer_format import nearer_format
+from truing.engines.vllm.proof.expected_layers import FORMATS
+from truing.engines.vllm.proof.rounding import nearer_format
 
 EPS = torch.finfo(torch.bfloat16).eps
 INT8 = "quantized to int8, with a scale for each row"

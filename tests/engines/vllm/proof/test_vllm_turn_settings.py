@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.engines.vllm.proof.canary_turns import nearest
-from truing.engines.vllm.proof.turn_settings import TurnLogits, own_settings
+from truing.engines.vllm.proof.turn_causes import TurnLogits, nearest, own_settings
 from truing.types.sampling_params import SamplingParams
 
 DECLARED = SamplingParams(temperature=0.9, max_new_tokens=4)
@@ -36,11 +35,11 @@ def turns(own, *, penalize_prompt=False, scale=4.0):
         ("of presence penalty 0.45", {"presence_penalty": 0.45}),
         ("of frequency penalty 0.31", {"frequency_penalty": 0.31}),
         ("of repetition penalty 1.07, which counts the answer", {"repetition_penalty": 1.07}),
+        ("without any parameter (raw log-probabilities)", {"temperature": 1.0}),
         ("those of top-k 20", {"top_k": 20}),
         ("those of top-k 7", {"top_k": 7}),
         ("those of top-p 0.95", {"top_p": 0.95}),
         ("those of min-p 0.05", {"min_p": 0.05}),
-        ("temperature 0.7 and top-p 0.8", {"temperature": 0.7, "top_p": 0.8}),
     ],
 )
 def test_the_value_of_a_parameter_is_found(words, own):

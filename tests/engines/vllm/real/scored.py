@@ -1,6 +1,7 @@
 """The comparison of sampled turns with the trainer's scores."""
 
-from truing.engines.vllm.proof.canary_turns import Again, compare_turns
+from truing.engines.vllm.proof.compare_turns import compare_turns
+from truing.engines.vllm.proof.turn_causes import Again
 
 NATS = 1e-4
 
@@ -9,7 +10,7 @@ def asked(*_):
     raise AssertionError("nothing differs, so nothing is asked again")
 
 
-AGAIN = Again(asked, asked, asked)
+AGAIN = Again(asked, asked)
 
 
 def compare_scores(policy, requests, turns, params):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from truing.engines.base import Request, generate
-from truing.engines.vllm.proof.canary import canary_sample
+from truing.engines.vllm.proof.scores import canary_sample
 from truing.errors import PublicationError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
@@ -53,12 +53,12 @@ def test_trained_experts_are_proven_after_a_reload(mixture):
     assert share < 0.01
 
 
-def test_experts_that_a_reload_leaves_unpacked_are_named(mixture):
+def test_experts_that_a_reload_leaves_unpacked_are_refused(mixture):
     with mixture.engine() as engine:
         mixture.publish(engine, 0)
         mixture.plant("experts_unpacked")
         mixture.move(seed=1)
-        with pytest.raises(PublicationError, match="its experts alone differ") as error:
+        with pytest.raises(PublicationError, match="other weights than were published") as error:
             mixture.publish(engine, 1)
     assert "mlp.experts" in error.value.got
 

@@ -12,9 +12,9 @@ from truing.models.digest import quick_sum
 from truing.models.lora import trainable_parameters
 
 ADAPTER_FAULTS = {
-    "zeroed": "their A is the published one, and their B is zero",
+    "zeroed": "their adapter is missing or zero",
     "scaled": "the adapter is scaled by 2 times the declared alpha / rank",
-    "layer_dropped": "their part of the adapter is missing, the engine holds zeros",
+    "layer_dropped": "their adapter is missing or zero",
     "stale": "they are the weights of version 2, 1 publication before",
     "not_active": "it scores with the base model without its adapter",
 }
@@ -102,7 +102,7 @@ def test_a_fault_of_the_adapter_is_named(lora_qwen3, fault):
 def test_a_moved_element_of_the_base_is_named(smollm2):
     with smollm2.engine() as engine:
         layer = smollm2.plant("element_moved")["layer"]
-        with pytest.raises(PublicationError, match="a base that was changed after it was loaded") as raised:
+        with pytest.raises(PublicationError, match="they are neither earlier ones") as raised:
             smollm2.publish(engine, 0)
     assert "in 1 of" in raised.value.what
     assert layer.replace("qkv_proj", "q_proj").removesuffix(".base_layer") in raised.value.got
@@ -116,9 +116,9 @@ def test_a_head_that_keeps_its_packed_copy_is_named(full_qwen3):
         if not full_qwen3.tied:  # a head of its own is packed by the reload
             full_qwen3.publish(engine, 1)
             return
-        with pytest.raises(PublicationError, match="computes with an older packed copy of it") as raised:
+        with pytest.raises(PublicationError, match=r"in 1 of .* the weights of version 0") as raised:
             full_qwen3.publish(engine, 1)
-    assert raised.value.what.startswith("lm_head is tied to the embedding")
+    assert "lm_head" in raised.value.got
 
 
 def test_keys_and_values_of_other_weights_are_noticed(full_qwen3, monkeypatch):
@@ -133,5 +133,5 @@ def test_keys_and_values_of_other_weights_are_noticed(full_qwen3, monkeypatch):
                 {"success": True} if path == "/reset_prefix_cache" else post(client, path, *rest, **options)
             ),
         )
-        with pytest.raises(PublicationError, match="keys and values of other weights"):
+        with pytest.raises(PublicationError, match="its prefix cache holds other keys and values"):
             full_qwen3.publish(engine, 1)

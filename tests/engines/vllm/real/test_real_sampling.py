@@ -8,7 +8,8 @@ from scored import compare_scores
 
 from truing.doctor.oracle.draw_race import behind, race_noise
 from truing.engines.base import Request, generate
-from truing.engines.vllm.proof.canary import canary_prompts, canary_sample
+from truing.engines.vllm.proof.prompts import canary_prompts
+from truing.engines.vllm.proof.scores import canary_sample
 from truing.errors import DataError, EngineError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, distributions

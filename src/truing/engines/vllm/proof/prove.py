@@ -5,8 +5,9 @@ to a vector, through the engine's own kernel; log-probabilities of fixed rows; a
 sampled turns under the declared sampling parameters. The server's version is counted up afterwards.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -19,28 +20,29 @@ from truing.engines.base import Receipt, Request
 from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
 from truing.engines.vllm.params import to_request, to_scoring
-from truing.engines.vllm.proof.canary import (
-    OTHER_APPLICATION,
-    OTHER_FORWARD,
-    TOLERANCE,
+from truing.engines.vllm.proof.compare_draws import (
+    check_drawn,
+    compare_beginnings,
+    compare_supports,
+    follow_seeds,
+)
+from truing.engines.vllm.proof.compare_layers import Comparison
+from truing.engines.vllm.proof.compare_turns import check_adapted, compare_rows, compare_turns
+from truing.engines.vllm.proof.expected_layers import FORMATS, Expected, expected_responses
+from truing.engines.vllm.proof.layer_answers import held_before, read_probe
+from truing.engines.vllm.proof.prompts import vocabulary_of, with_other_beginning
+from truing.engines.vllm.proof.scores import (
+    Turn,
     agreeing_share,
-    compare_rows,
+    distance,
     largest,
-    other_forwards,
     row_scores,
     tolerance_of,
-    vocabulary_of,
+    turn_scores,
 )
-from truing.engines.vllm.proof.canary_turns import LEFT, Again, check_adapted, compare_turns, nearest
-from truing.engines.vllm.proof.changed_weights import CHANGES
-from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
-from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
-from truing.engines.vllm.proof.held_layers import compare_layers
-from truing.engines.vllm.proof.probe_answer import held_before
-from truing.engines.vllm.proof.repeated_turns import compare_repeated, follow_seeds
-from truing.engines.vllm.proof.supports import compare_supports
-from truing.engines.vllm.proof.turn_causes import Turn, distance, other_prompts, turn_scores
+from truing.engines.vllm.proof.turn_causes import Again
 from truing.engines.vllm.publication import Publication
+from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
@@ -82,7 +84,7 @@ class Proof:
         publication = self.publication
         layers = self._compare_layers()
         turns = self._sample(self._prompts())  # before rows are scored: a NaN is named with its token
-        rows = self._compare_rows(turns)
+        rows = self._compare_rows()
         compared = self._compare_turns(turns, rows["largest"])
         if self.start:
             compared["seeded"] = self._compare_start(turns, rows["largest"])
@@ -101,33 +103,26 @@ class Proof:
         return [*self.publication.prompts, *([self.start.prompt] if self.start else [])]
 
     def _compare_layers(self) -> dict[str, Any]:
-        """Return the receipt of the layers."""
+        """Return the receipt of the layers; the base below an adapter is the one that was proven before."""
         publication = self.publication
 
         @cache
         def changed(words: str) -> Expected:
-            return expected_responses(self.policy, CHANGES[words], publication.seed, None)
+            return expected_responses(self.policy, FORMATS[words], publication.seed, None)
 
         held = held_before(self.start.held, publication.expected) if self.start else []
         others = [*publication.other_weights(), *held]
-        return compare_layers(self.client, publication, others, changed, self.proven)
+        answer = read_probe(probe(self.client, publication), publication.expected)
+        comparison = Comparison(answer, publication.expected, publication.dtype, others, changed)
+        with _changed_since(self.proven) if publication.adapter and self.proven else nullcontext():
+            base = comparison.base()
+        return base | comparison.adapter()
 
-    def _compare_rows(self, turns: Sequence[Turn]) -> dict[str, Any]:
-        """Return the receipt of the rows; ``turns`` may show why they differ."""
+    def _compare_rows(self) -> dict[str, Any]:
+        """Return the receipt of the rows."""
         policy, publication = self.policy, self.publication
         share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
-        usual = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
         scored = self._scored_rows()
-
-        def otherwise() -> str:
-            near = min(usual, LEFT * largest(scored - publication.scores, share))
-            is_misread = distance(policy, turns, self.params) > usual
-            return (
-                (is_misread and nearest(other_prompts(policy, turns, self.params), near))
-                or nearest(other_forwards(policy, publication.rows, scored), near)
-                or (OTHER_APPLICATION if publication.adapter else OTHER_FORWARD)
-            )
-
         tolerance = tolerance_of(
             largest(scored - publication.scores, share),
             publication.dtype,
@@ -135,44 +130,37 @@ class Proof:
             lambda: row_scores(policy, publication.rows),
         )
         others = publication.other_scores()
-        return compare_rows(
-            scored, publication.scores, others, tolerance, self._scored_rows, share, otherwise
-        )
+        return compare_rows(scored, publication.scores, others, tolerance, self._scored_rows, share)
 
     def _compare_turns(self, turns: Sequence[Turn], rounding: float) -> dict[str, Any]:
         """Return the receipt of sampled turns; ``rounding`` is how far rows differ, nats."""
-        again = Again(
-            lambda: self._sample(self._prompts(), cache_salt=uuid4().hex),
-            self._turn,
-            self._row_logprobs,
-        )
-        tolerance = self._tolerance(turns)
-        receipt = compare_turns(self.policy, turns, self.params, tolerance, again, rounding)
+        receipt = self._compare_scores(turns, rounding)
         # near a tie the base of a mixture may take the engine's expert, and the policy another one
         is_dense = not self.publication.expected.experts
         if is_dense and self.publication.adapter and self.publication.dtype is not torch.float32:
             check_adapted(self.policy, turns, self.params, self.publication.dtype)
         if self.params.truncates_support:
-            compare_supports(self.policy, turns, self.params, tolerance)
+            compare_supports(self.policy, turns, self.params, self._tolerance(turns))
         return receipt
 
     def _compare_start(self, turns: Sequence[Turn], rounding: float) -> bool:
         """Compare further turns of a server that has started; return whether it follows seeds."""
-        second = self._sample(self._prompts(), "again")
-        compare_repeated(
-            self.policy,
-            turns,
-            second,
-            self.params,
-            self._tolerance(second),
-            lambda: self._sample(self._prompts(), "again", cache_salt=uuid4().hex),
-            partial(self._compare_turns, rounding=rounding),
-        )
+        second = self._sample(self._prompts(), "again")  # its prefix cache holds the prompts now
+        self._compare_scores(second, rounding, "again")
+        check_drawn(self.policy, turns, second, self.params)
         prompts = self.publication.prompts
         if self.publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
             changed = self._sample([*prompts, with_other_beginning(self._prompts()[-1])])
             compare_beginnings(self.policy, turns[-1], changed[-1], self.params)
         return follow_seeds(turns, self._sample(prompts))
+
+    def _compare_scores(self, turns: Sequence[Turn], rounding: float, series: str = "") -> dict[str, Any]:
+        """Return the receipt of the log-probabilities of the turns of a series."""
+        again = Again(
+            lambda: self._sample(self._prompts(), series, cache_salt=uuid4().hex),
+            self._turn,
+        )
+        return compare_turns(self.policy, turns, self.params, self._tolerance(turns), again, rounding)
 
     def _tolerance(self, turns: Sequence[Turn]) -> float:
         """Return the nats by which rounding explains other log-probabilities of turns."""
@@ -217,3 +205,41 @@ class Proof:
     @property
     def _name(self) -> str:
         return self.publication.adapter or self.model
+
+
+def probe(client: VllmClient, publication: Publication, base: bool = True) -> list[dict[str, Any]]:
+    """Return what each worker of a server computes with; ``base``: not with the adapter alone."""
+    return client.call_workers(
+        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=base
+    )
+
+
+def check_kept(client: VllmClient, proven: Publication) -> None:
+    """Raise unless a server still computes with what was proven last, before something else is loaded.
+
+    A base below an adapter stays: the next proof compares it.
+
+    Raises:
+        PublicationError: Its weights have changed since, and answers were sampled with them.
+    """
+    probes = probe(client, proven, base=not proven.adapter)
+    with _changed_since(proven):
+        answer = read_probe(probes, proven.expected)
+        comparison = Comparison(answer, proven.expected, proven.dtype, proven.other_weights())
+        comparison.adapter() if proven.adapter else comparison.base()
+
+
+@contextmanager
+def _changed_since(proven: Publication) -> Iterator[None]:
+    """Say in a failed proof that the weights were right before, and that answers may not be theirs."""
+    try:
+        yield
+    except PublicationError as error:
+        raise PublicationError(
+            f"weights of version {proven.version} were proven, and the engine changed them since:"
+            f" {error.what}",
+            got=error.got,
+            expected=error.expected,
+            remedy="answers of the last step may be those of other weights: `truing check RUN` says which"
+            " updates they reached; restart the engine",
+        ) from error

@@ -1,242 +1,249 @@
-"""What an engine may do wrong with sampled turns: each is tried on the turns of a failed proof."""
+"""Why sampled turns may have other log-probabilities: each cause is tried on the turns of a failed proof.
+
+One forward gives the trainer's logits of each token. The value of a sampling parameter that the engine may
+have applied instead is computed from them and the engine's log-probabilities.
+"""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import permutations
-from math import inf
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.engines.base import Completion, Request
-from truing.engines.vllm.proof.canary import MIXTURE_SHARE, canary_sample, largest, sample_scores
-from truing.engines.vllm.proof.turn_settings import Alternative, own_settings, turn_logits
+from truing.engines.base import Request
+from truing.engines.vllm.proof.prompts import CACHED_LENGTH
+from truing.engines.vllm.proof.scores import (
+    TOLERANCE,
+    Turn,
+    distance,
+    distances,
+    in_vocabulary,
+    turn_samples,
+)
 from truing.models.forward.collate import collate
-from truing.models.forward.route_support import is_moe
-from truing.models.forward.score import causal_model, distributions
-from truing.types.sample import Sample
+from truing.models.forward.score import processed
+from truing.models.lora import without_adapter
+from truing.ops.sampling import processed_logits
 from truing.types.sampling_params import RAW, SamplingParams
-from truing.types.token import NO_ROUTE, Support
 
-KEPT = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128)
-"""Ids to which an engine may cut prompts on the left."""
+Alternative = tuple[float, str]
+"""How far the turns are from it, nats, and a sentence about it."""
 
-Turn = tuple[Request, Completion]
+SAME = 1e-5
+"""Nats by which equally good alternatives differ."""
 
+LEFT = 0.25
+"""Share of the difference that a cause may leave: within a wide tolerance other causes fit nearly as well."""
 
-def distance(
-    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False
-) -> float:
-    """Return how far the turns' log-probabilities are from the trainer's, nats; impossible ids: ∞."""
-    if not _in_vocabulary(policy, turns):
-        return inf
-    scored = sample_scores(policy, turn_samples(turns, params, penalize_prompt=penalize_prompt))
-    # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
-    apart = is_moe(causal_model(policy)) and not all(_is_routed(turn) for _, turn in turns)
-    return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
+FAR_TIMES = 10
+"""Multiples of the tolerance by which turns are far off."""
 
+ASKED_ALONE = 4
+"""Times that a turn is sampled alone: behind one address, engines take turns or are chosen at random."""
 
-def distances(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[float]:
-    """Return how far each turn's log-probabilities are from the trainer's, nats; impossible ids: ∞."""
-    if not _in_vocabulary(policy, turns):
-        return [inf] * len(turns)
-    scored = sample_scores(policy, turn_samples(turns, params))
-    return [largest(scores - turn.logprob) for scores, (_, turn) in zip(scored, turns, strict=True)]
+TEMPERATURES, REPETITION, ADDED = (0.05, 4.0), (0.5, 2.0), (-2.0, 2.0)
+"""Ranges of a temperature, of a repetition penalty, and of a presence or frequency penalty."""
 
+GRID, HALVINGS = 41, 30
+"""Values of a parameter that are tried, and halvings of the range around the best one."""
 
-def turn_scores(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Tensor:
-    """Return the trainer's log-probabilities of all tokens of the turns; none if the model lacks an id."""
-    scored = sample_scores(policy, turn_samples(turns, params)) if _in_vocabulary(policy, turns) else []
-    return torch.cat([torch.zeros(1), *scored])
+UNKNOWN = "no single sampling parameter was found that gives them"
+
+UNADAPTED = "they are those of the base model without its adapter"
+
+CACHED = "its prefix cache holds other keys and values: without the cache the same turns are right"
+
+SEVERAL_ENGINES = "another engine answers some of the requests, as behind one address of several"
 
 
-def _is_routed(turn: Completion) -> bool:
-    """Return whether each token has its routes on record but the last; those of a cached prompt may lack."""
-    return turn.routes is not None and not bool((turn.routes[:-1] == NO_ROUTE).any())
+class Again(NamedTuple):
+    """Further requests to the engine, to find the cause of a difference."""
+
+    uncached: Callable[[], Sequence[Turn]]  # the same turns, without what the engine has cached
+    alone: Callable[[Request], Turn]  # the same turn, with no other request in flight
 
 
-def without_routes(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns without the expert routes on record."""
-    return [(request, replace(turn, routes=None)) for request, turn in turns]
+def turns_cause(
+    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float, again: Again
+) -> str:
+    """Return why turns may have other log-probabilities."""
+    unadapted = turns_of_base(policy, turns, params) if isinstance(policy, PeftModel) else []
+    if len(unadapted) == len(turns):
+        return UNADAPTED
+    others = [turn for turn in turns if turn not in unadapted]
+    if unadapted and distance(policy, others, params) <= tolerance:
+        return SEVERAL_ENGINES
+    if words := _own_setting(policy, turns, params, tolerance):
+        return words
+    if distance(policy, again.uncached(), params) <= tolerance:
+        return CACHED
+    # of a mixture a share of all tokens is compared, so each turn alone may agree
+    different = [each for each in turns if not distance(policy, [each], params) <= tolerance] or turns
+    # with the same seed: where an engine is wrong at some ids alone, other ids would be right by chance
+    alone = [again.alone(different[0][0]) for _ in range(ASKED_ALONE)]
+    right = [distance(policy, [turn], params) <= tolerance for turn in alone]
+    return SEVERAL_ENGINES if any(right) and not all(right) else UNKNOWN
 
 
-def beginnings(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the first token of each turn."""
-    return [(request, _first(turn)) for request, turn in turns]
+def _own_setting(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float) -> str:
+    """Return the parameter that gives the turns, "" without one.
+
+    After a long prompt more is lost by rounding. So if only turns after one differ, their few tokens tell
+    parameters apart where an engine computes exactly, or if they are far off.
+    """
+    if not in_vocabulary(policy, turns):
+        return ""
+    short = [(request, turn) for request, turn in turns if len(request.prompt_ids) <= CACHED_LENGTH]
+    if distance(policy, short, params) <= tolerance:
+        is_far = distance(policy, turns, params) > FAR_TIMES * tolerance
+        if tolerance > TOLERANCE["float32"] and not is_far:
+            return ""
+        short = turns
+    return nearest(own_settings(turn_logits(policy, short), params), tolerance)
 
 
-def alternatives(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
-    """Yield what an engine may do wrong."""
-    for name, other in _other_params(params).items():
-        yield distance(policy, turns, other), f"they are those {name}"
-    for shift in (1, -1):
-        moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
-        yield distance(policy, moved, params), f"its ids are off by {shift:+d}"
-    yield from other_routes(policy, turns, params)
-    if _in_vocabulary(policy, turns):
-        yield from _other_numbers(policy, turns, params)
-        logits = turn_logits(policy, turn_samples(turns, params), [turn.logprob for _, turn in turns])
-        yield from own_settings(logits, params)
-        yield from other_prompts(policy, turns, params)
+def turns_of_base(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[Turn]:
+    """Return the turns that are much nearer to the base without its adapter."""
+    own = distances(policy, turns, params)
+    with without_adapter(policy):
+        of_base = distances(policy, turns, params)
+    return [turn for turn, a, b in zip(turns, own, of_base, strict=True) if b <= LEFT * a and b < math.inf]
 
 
-def other_prompts(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
-    """Yield prompts that an engine may read in place of those that were sent."""
-    bos = causal_model(policy).config.get_text_config().bos_token_id
-    changes: dict[str, Callable[[Tensor], Tensor]] = {
-        "it reads the first id of a prompt twice": lambda ids: torch.cat([ids[:1], ids]),
-        "it reads a prompt without its first id": lambda ids: ids[1:],
-        "it reads a prompt without its last id": lambda ids: ids[:-1],
-    }
-    if bos is not None:
-        changes["it reads a prompt with a BOS token before it"] = lambda ids: torch.cat(
-            [ids.new_tensor([bos]), ids]
-        )
-    longest = max((len(request.prompt_ids) for request, _ in turns), default=0)
-    for kept in KEPT:
-        if kept < longest:
-            changes[f"it reads the last {kept} ids of a prompt alone"] = lambda ids, kept=kept: ids[-kept:]
-    for words, change in changes.items():
-        if all(len(change(request.prompt_ids)) for request, _ in turns):
-            changed = [
-                (replace(request, prompt_ids=change(request.prompt_ids)), turn) for request, turn in turns
-            ]
-            yield distance(policy, without_routes(changed), params), words
+def nearest(alternatives: Iterable[Alternative], tolerance: float) -> str:
+    """Return the first of the alternatives that are as near as the nearest one; "" if none is near."""
+    fitting = [each for each in alternatives if each[0] <= tolerance]
+    closest = min((apart for apart, _ in fitting), default=0.0)
+    return next((words for apart, words in fitting if apart <= 2 * closest + SAME), "")
 
 
-def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> float:
-    """Return how far the turns are from the nearest exchange of answers, nats."""
-    if not _in_vocabulary(policy, turns):
-        return inf
-    # routes on record are those of another prompt, then
-    pairs = without_routes([(request, turn) for request, _ in turns for _, turn in turns])
-    scored = iter(sample_scores(policy, turn_samples(pairs, params)))  # shares each prompt
-    table = [[largest(next(scored) - turn.logprob) for _, turn in turns] for _ in turns]
-    orders = permutations(range(len(turns)))
-    next(orders)  # each answer with its own request
-    return min((max(row[j] for row, j in zip(table, order, strict=True)) for order in orders), default=inf)
+@dataclass(frozen=True, eq=False)
+class TurnLogits:
+    """K tokens of sampled turns: the model's logits, and what the engine says of them."""
+
+    logits_KV: Tensor
+    token_K: Tensor
+    found_K: Tensor  # the engine's log-probabilities
+    answer_KH: Tensor  # earlier ids of the turn; −1 where there are fewer
+    context_KH: Tensor  # the same with the prompt's
+
+    def processed(self, params: SamplingParams, *, penalize_prompt: bool = False) -> Tensor:
+        """Return the log-probabilities [K, V] under parameters."""
+        history = self.context_KH if penalize_prompt else self.answer_KH
+        return processed_logits(self.logits_KV, params, history).log_softmax(1)
+
+    def distance(self, params: SamplingParams, *, penalize_prompt: bool = False) -> float:
+        """Return how far the engine's log-probabilities are from those under parameters, nats."""
+        logprob_KV = self.processed(params, penalize_prompt=penalize_prompt)
+        return self.difference(logprob_KV.gather(1, self.token_K[:, None])[:, 0])
+
+    def difference(self, logprob_K: Tensor) -> float:
+        """Return the largest difference from the engine's, nats."""
+        return float((logprob_K - self.found_K).abs().nan_to_num(nan=math.inf).max())
 
 
-def likeliest_ids(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[bool]:
-    """Return for each turn whether it has the likeliest id at each token."""
-    samples = turn_samples(turns, params)
-    best, own = _likeliest(policy, samples), sample_scores(policy, samples)
-    return [bool((a - b <= 1e-6).all()) for a, b in zip(best, own, strict=True)]
+@torch.no_grad()
+def turn_logits(policy: nn.Module, turns: Sequence[Turn]) -> TurnLogits:
+    """Return the trainer's logits of turns, and the engine's log-probabilities."""
+    samples = turn_samples(turns, RAW)
+    batch = collate(samples)
+    places, logits = zip(*processed(policy, batch, batch.policy_mask), strict=True)
+    at = [place for each in places for place in each]
+    starts = [sample.prompt_length for sample in samples]
+    return TurnLogits(
+        torch.cat(logits).cpu(),
+        torch.stack([samples[b].token_ids[t] for b, t in at]),
+        torch.stack([turns[b][1].logprob[t - starts[b]] for b, t in at]),
+        _padded([samples[b].token_ids[starts[b] : t] for b, t in at]),
+        _padded([samples[b].token_ids[:t] for b, t in at]),
+    )
 
 
-def other_routes(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
-    """Yield what an engine may do wrong with the expert routes that it returns."""
-    routed = [(request, turn, turn.routes) for request, turn in turns if turn.routes is not None]
-    if len(routed) < len(turns):
-        return
-    for shift in (1, -1):
-        moved = [(r, replace(turn, routes=_placed(routes.roll(-shift, 0)))) for r, turn, routes in routed]
-        name = "before" if shift > 0 else "after"
-        yield distance(policy, moved, params), f"its expert routes are those of the token {name}"
+def _padded(histories: Sequence[Tensor]) -> Tensor:
+    """Return ids as rows [K, H], −1 where there are fewer."""
+    return nn.utils.rnn.pad_sequence(list(histories), batch_first=True, padding_value=-1)
 
 
-def _placed(routes: Tensor) -> Tensor:
-    """Return shifted routes; what was shifted around, and the last token, have none."""
-    return torch.cat([routes[:-1], torch.full_like(routes[:1], NO_ROUTE)])
-
-
-def _other_params(params: SamplingParams) -> Mapping[str, SamplingParams]:
-    """Return other sampling parameters that an engine may compute with, by their name in a sentence."""
+def own_settings(turns: TurnLogits, params: SamplingParams) -> Iterator[Alternative]:
+    """Yield parameters that the engine may apply in place of the declared ones, or beside them."""
+    whole = replace(params, top_k=RAW.top_k, top_p=RAW.top_p, min_p=RAW.min_p)
     neutral = replace(RAW, max_new_tokens=params.max_new_tokens, stop_ids=params.stop_ids)
-    others = {"without any parameter (raw log-probabilities)": neutral}
-    others |= {
-        f"without sampling.{name}": replace(params, **{name: getattr(RAW, name)})
-        for name in ("temperature", "presence_penalty", "frequency_penalty", "min_new_tokens")
-    }
-    others["of the whole distribution, without top-k, top-p or min-p"] = replace(
-        params, top_k=RAW.top_k, top_p=RAW.top_p, min_p=RAW.min_p
-    )
-    return {name: other for name, other in others.items() if other != params}
-
-
-def _other_numbers(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
-    """Yield numbers that the right distribution gives, which are not the sampled ids' own."""
-    samples = turn_samples(turns, params)
-    scored, found = sample_scores(policy, samples), [turn.logprob for _, turn in turns]
-    for dtype in (torch.bfloat16, torch.float16):
-        if all(map(partial(_is_rounded, dtype=dtype), found, scored)):
-            yield 0.0, f"they are rounded to {str(dtype).removeprefix('torch.')}"
-    likeliest = _likeliest(policy, samples)
-    yield (
-        _largest([torch.zeros_like(each) for each in found], found),
-        "they are all 0, as where nothing is computed",
-    )
-    yield (
-        _largest([each.cumsum(0) for each in scored], found),
-        "they are sums over the tokens of a turn so far",
-    )
-    means = [each.mean().expand_as(each) for each in scored]
-    yield _largest(means, found), "they are the mean over the tokens of a turn"
-    for base in (2, 10):
-        others = [each / math.log(base) for each in scored]
-        yield _largest(others, found), f"they are logarithms to base {base}, not natural ones"
-    yield _largest(likeliest, found), "they are those of the likeliest id, not of the sampled one"
-    if any(len(each) > 1 for each in found):
-        yield _largest([t[:-1] for t in scored], [t[1:] for t in found]), "they are those of the token before"
-        yield _largest([t[1:] for t in scored], [t[:-1] for t in found]), "they are those of the token after"
-
-
-def _is_rounded(found_T: Tensor, scored_T: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether log-probabilities have no more digits than a dtype, and are near the trainer's."""
-    near = (found_T - scored_T).abs() <= torch.finfo(dtype).eps * scored_T.abs()
-    return bool(torch.equal(found_T, found_T.to(dtype).float()) and near.all())
-
-
-def _likeliest(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
-    """Return the largest log-probability at each token of the samples' answers."""
-    batch = collate(list(samples))
-    best_BT = torch.zeros(batch.token_ids.shape)
-    for places, logprob_KV in distributions(policy, batch, batch.policy_mask):
-        rows, tokens = zip(*places, strict=True)
-        best_BT[list(rows), list(tokens)] = logprob_KV.amax(1).float().cpu()
-    return [best_BT[b, sample.prompt_length : len(sample)] for b, sample in enumerate(samples)]
-
-
-def _largest(scored: Sequence[Tensor], found: Sequence[Tensor], share: float = 1.0) -> float:
-    """Return the largest difference of log-probabilities, nats, of a share; empty turns have none."""
-    return largest(torch.cat(list(scored)) - torch.cat(list(found)), share)
-
-
-def turn_samples(
-    turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False
-) -> list[Sample]:
-    """Return the turns as samples to score."""
-    return [
-        canary_sample(
-            str(i),
-            request.prompt_ids,
-            turn.token_ids,
+    if params != neutral:
+        yield turns.distance(neutral), "they are those without any parameter (raw log-probabilities)"
+    if params != whole:
+        words = "they are those of the whole distribution, without top-k, top-p or min-p"
+        yield turns.distance(whole), words
+    else:
+        yield turns.distance(params, penalize_prompt=True), "their penalties count the prompt too"
+        yield _fitted(turns, params, "temperature", TEMPERATURES, "temperature {:.3g}")
+        words = "repetition penalty {:.3g}, which counts the "
+        yield _fitted(turns, params, "repetition_penalty", REPETITION, words + "prompt", penalize_prompt=True)
+        yield _fitted(turns, params, "repetition_penalty", REPETITION, words + "answer")
+        repeats = any(len(ids := row[row >= 0].tolist()) > len(set(ids)) for row in turns.answer_KH)
+        yield _fitted(
+            turns,
             params,
-            turn.support if params.truncates_support else None,
-            routes=turn.routes,
-            penalize_prompt=penalize_prompt,
+            "presence_penalty",
+            ADDED,
+            ("presence penalty" if repeats else "presence or frequency penalty") + " {:.3g}",
         )
-        for i, (request, turn) in enumerate(turns)
-    ]
+        yield _fitted(turns, params, "frequency_penalty", ADDED, "frequency penalty {:.3g}")
+    yield from _truncations(turns, turns.processed(whole))
 
 
-def _in_vocabulary(policy: nn.Module, turns: Sequence[Turn]) -> bool:
-    """Return whether the model has all ids."""
-    vocabulary = causal_model(policy).config.get_text_config().vocab_size
-    return all(bool(((turn.token_ids >= 0) & (turn.token_ids < vocabulary)).all()) for _, turn in turns)
+def _fitted(
+    turns: TurnLogits,
+    params: SamplingParams,
+    name: str,
+    limits: tuple[float, float],
+    words: str,
+    *,
+    penalize_prompt: bool = False,
+) -> Alternative:
+    """Return the value of a parameter that is nearest to the turns."""
+
+    def apart(value: float) -> float:
+        return turns.distance(replace(params, **{name: value}), penalize_prompt=penalize_prompt)
+
+    values = torch.linspace(*limits, GRID).tolist()
+    best = min(values, key=apart)
+    step = values[1] - values[0]
+    for _ in range(HALVINGS):
+        step /= 2
+        best = min((best, max(best - step, limits[0]), best + step), key=apart)
+    return apart(best), f"they are those of {words.format(best)}"
 
 
-def _first(turn: Completion) -> Completion:
-    """Return the first token of a turn."""
-    support = turn.support and Support(turn.support.at(0), torch.tensor([0, len(turn.support.at(0))]))
-    routes = None if turn.routes is None else turn.routes[: len(turn.routes) - len(turn.token_ids) + 1]
-    return replace(
-        turn,
-        token_ids=turn.token_ids[:1],
-        origin=turn.origin[:1],
-        logprob=turn.logprob[:1],
-        support=support,
-        routes=routes,
-    )
+def _truncations(turns: TurnLogits, logprob_KV: Tensor) -> Iterator[Alternative]:
+    """Yield the nearest top-k, top-p and min-p of a distribution.
+
+    Of each token the engine's log-probability says which mass was kept, and so how many ids: each of these
+    numbers gives a value to try on all tokens.
+    """
+    sorted_KV = logprob_KV.double().sort(1, descending=True).values
+    mass_KV, ratio_KV = sorted_KV.exp().cumsum(1), (sorted_KV - sorted_KV[:, :1]).exp()
+    own_K = logprob_KV.double().gather(1, turns.token_K[:, None])[:, 0]
+    rank_K = (sorted_KV > own_K[:, None]).sum(1)
+    vocabulary = mass_KV.shape[1]
+    kept_K = (mass_KV.log() - (own_K - turns.found_K)[:, None]).abs().argmin(1)[:, None]
+
+    def apart(count_K: Tensor) -> float:
+        """Return how far the turns are from the distribution of the first ids."""
+        count_K = count_K.clamp(min=1, max=vocabulary)
+        if bool((rank_K >= count_K).any() or (count_K == vocabulary).all()):
+            return math.inf
+        return turns.difference(own_K - mass_KV.gather(1, count_K[:, None] - 1)[:, 0].log())
+
+    def values(value_K1: Tensor) -> list[float]:
+        exact = value_K1[:, 0].tolist()
+        return list(dict.fromkeys([*(round(each, digits) for digits in (2, 3) for each in exact), *exact]))
+
+    for k in dict.fromkeys((kept_K[:, 0] + 1).tolist()):
+        yield apart(torch.full_like(rank_K, k)), f"they are those of top-k {k}"
+    for p in values(mass_KV.gather(1, kept_K)):
+        yield apart((mass_KV < p).sum(1) + 1), f"they are those of top-p {p:g}"
+    for m in values(ratio_KV.gather(1, kept_K)):
+        yield apart((ratio_KV >= m).sum(1)), f"they are those of min-p {m:g}"

@@ -1,0 +1,184 @@
+"""What a correct engine answers to a probe, in float64: the trainer's weights times a vector.
+
+Also of the weights in formats of fewer bits, which an engine may hold instead.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
+from truing.errors import ModelError
+from truing.models.forward.score import causal_model
+from truing.models.lora import adapted_layers
+
+Cast = Callable[[Tensor], Tensor]
+"""From a weight to what it has become, in any dtype that holds it."""
+
+LARGEST_FLOAT8, LARGEST_INT8, LARGEST_INT4 = 448.0, 127.0, 7.0
+"""Largest number of float8 (e4m3), and of a symmetric int8 and int4."""
+
+Responses = Mapping[str, tuple[Tensor, Tensor]]
+"""By layer in the checkpoint: W r and Σ|W|, both [outputs]; of an adapter B (A r) and |B| |A r|."""
+
+STEEPEST = 1.2
+"""Bound of the slopes of SiLU and GELU."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The trainer's responses; ``tied`` are layers whose weight another layer holds."""
+
+    linear: Responses = field(default_factory=dict)
+    vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    experts: Responses = field(default_factory=dict)  # by layer, of all its experts
+    tied: frozenset[str] = frozenset()
+    down: Responses = field(default_factory=dict)  # A r of adapted layers
+    delta: Responses = field(default_factory=dict)  # B (A r), with alpha / rank
+
+
+@torch.no_grad()
+def expected_responses(policy: nn.Module, cast: Cast, seed: int, base: Expected | None) -> Expected:
+    """Return what a correct engine answers, its weights in a format; ``base`` is known if frozen."""
+    down, delta = {}, {}
+    for name, layer in adapted_layers(policy).items():
+        scale = layer.scaling["default"]
+        a = cast(layer.lora_A["default"].weight.detach().cpu()).double()
+        b = (cast(layer.lora_B["default"].weight.detach().cpu()) * scale).double()
+        response = a @ probe_vector(a.shape[1], seed).double()
+        down[name] = response, a.abs().sum(1)
+        delta[name] = b @ response, b.abs() @ response.abs()
+    return replace(base or _base_responses(policy, cast, seed), down=down, delta=delta)
+
+
+def _base_responses(policy: nn.Module, cast: Cast, seed: int) -> Expected:
+    """Return the responses of all weights but the adapter's."""
+    model = causal_model(policy)
+    linear, vectors = {}, {}
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            continue
+        weight = cast(parameter.detach().cpu()).double()
+        plain = name.replace(".base_layer", "")
+        if weight.dim() == 1:
+            vectors[plain] = weight
+        elif weight.dim() == 2:
+            response = weight @ probe_vector(weight.shape[1], seed).double()
+            linear[plain.removesuffix(".weight")] = response, weight.abs().sum(1)
+    tied = {
+        name.removesuffix(".weight"): held.removesuffix(".weight")
+        for name, held in model.all_tied_weights_keys.items()
+    }
+    linear |= {name: linear[held] for name, held in tied.items() if held in linear}
+    experts = {name: expert_response(module, cast, seed) for name, module in expert_modules(model)}
+    return Expected(linear, vectors, experts, frozenset(tied))
+
+
+class Experts(NamedTuple):
+    """The weights of one layer's experts."""
+
+    gate: Tensor  # [E, inner, width]
+    up: Tensor  # [E, inner, width]
+    down: Tensor  # [E, width, inner]
+    activation: Any
+
+
+def expert_modules(model: PreTrainedModel) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that hold the weights of experts, by name.
+
+    Raises:
+        ModelError: A weight is neither a matrix, nor a vector, nor one of experts that can be proven.
+    """
+    for name, module in model.named_modules():
+        wide = [each for each, weight in module.named_parameters(recurse=False) if weight.ndim > 2]
+        if wide:
+            _check_experts(name, module, wide)
+            yield name, module
+
+
+def expert_response(module: Any, cast: Cast, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the experts' answers to r and −r, summed, and the size of their rounding: both [E · width].
+
+    For a vector r with a = W₁ r and b = W₃ r: W₂ (f(a) · b − f(−a) · b). Rounding of a and b is in proportion
+    to Σ|W₁| and Σ|W₃|, and reaches the answer through the slopes of the product.
+    """
+    experts = _weights(module, cast)
+    r = probe_vector(experts.gate.shape[2], seed).double()
+    a, b = experts.gate @ r, experts.up @ r
+    size_a, size_b = experts.gate.abs().sum(2), experts.up.abs().sum(2)
+    response, size = torch.zeros_like(experts.down[:, :, 0]), torch.zeros_like(experts.down[:, :, 0])
+    for sign in (1, -1):
+        active = experts.activation(sign * a)
+        product = active * (sign * b)
+        moved = STEEPEST * b.abs() * size_a + active.abs() * size_b + 2 * product.abs()
+        response += torch.einsum("ehi,ei->eh", experts.down, product)
+        size += torch.einsum("ehi,ei->eh", experts.down.abs(), moved)
+    return response.flatten(), size.flatten()
+
+
+def _weights(module: Any, cast: Cast) -> Experts:
+    joined, down = (
+        cast(weight.detach().cpu()).double() for weight in (module.gate_up_proj, module.down_proj)
+    )
+    return Experts(*joined.chunk(2, dim=1), down, module.act_fn)
+
+
+def _check_experts(name: str, module: Any, wide: list[str]) -> None:
+    """Raise unless weights of more than two dimensions are gated experts as vLLM's kernels compute them."""
+    layout = {"has_gate": True, "is_concatenated": True, "is_transposed": False, "has_bias": False}
+    found = {key: getattr(module, key, None) for key in layout}
+    if sorted(wide) != ["down_proj", "gate_up_proj"] or found != layout:
+        raise ModelError(
+            "weights of this model cannot be compared with those that vLLM computes with",
+            got=f"{name} ({type(module).__name__}: {', '.join(wide)})",
+            expected="matrices, vectors, and gated experts without biases",
+            remedy='engine.kind = "local"',
+        )
+
+
+def as_dtype(dtype: torch.dtype) -> Cast:
+    """Return the cast to a dtype."""
+    return lambda weight: weight.to(dtype)
+
+
+def _by_way_of(dtype: torch.dtype) -> Cast:
+    return lambda weight: weight.to(dtype).float()
+
+
+def _float8(weight: Tensor, over: tuple[int, ...]) -> Tensor:
+    """Quantize with a scale for all numbers along some dimensions."""
+    scale = weight.float().abs().amax(over, keepdim=True).clamp(min=1e-12) / LARGEST_FLOAT8
+    return (weight / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+def _integers(weight: Tensor, largest: float, inputs: int = 0) -> Tensor:
+    """Quantize with a scale for so many inputs of an output, by default all; others are left as they are."""
+    width = weight.shape[-1]
+    if inputs and width % inputs:
+        return weight
+    groups = weight.float().unflatten(-1, (-1, inputs or width))
+    scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-12) / largest
+    return ((groups / scale).round() * scale).flatten(-2)
+
+
+def _by_tensor(weight: Tensor) -> Tensor:
+    return _float8(weight, tuple(range(max(0, weight.dim() - 2), weight.dim())))
+
+
+FORMATS: Mapping[str, Cast] = {
+    "rounded to bfloat16, which loses small updates": _by_way_of(torch.bfloat16),
+    "rounded to float16": _by_way_of(torch.float16),
+    "rounded to float8": _by_way_of(torch.float8_e4m3fn),
+    "quantized to float8, with a scale for each tensor": _by_tensor,
+    "quantized to float8, with a scale for each row": partial(_float8, over=(-1,)),
+    "quantized to int8, with a scale for each row": partial(_integers, largest=LARGEST_INT8),
+    "quantized to int8, with a scale for 32 inputs": partial(_integers, largest=LARGEST_INT8, inputs=32),
+    "quantized to int4, with a scale for 32 inputs": partial(_integers, largest=LARGEST_INT4, inputs=32),
+    "quantized to int4, with a scale for 128 inputs": partial(_integers, largest=LARGEST_INT4, inputs=128),
+}
+"""By what weights are in it, in words."""

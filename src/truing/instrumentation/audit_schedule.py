@@ -134,7 +134,9 @@ class AuditSchedule:
             audits = {
                 "weights": lambda: self._weights(cross_check, learner),
                 "audit": lambda: self._draws(session, learner, step_samples, key, facts),
-                "rows": lambda: cross_check.row_facts(learner, ordered),
+                "rows": lambda: (
+                    cross_check.row_facts(learner, ordered) | cross_check.gradient_facts(learner, ordered)
+                ),
                 "gradient": lambda: self._check_gradient_sum(
                     session, learner, minibatch, update_index, facts
                 ),

@@ -24,6 +24,7 @@ from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision, score
+from truing.models.forward.tree_attention import largest_scores
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 from truing.utils.phase_clock import phase
@@ -88,14 +89,17 @@ def _gradient_sum(
             _add_gradients(learner, minibatch, as_trained, Trace(0, list(minibatch)))
         rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
-    _add_gradients(learner, minibatch, smaller, rows)
+    with largest_scores() as scores:
+        _add_gradients(learner, minibatch, smaller, rows)
     norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
     without_gradient = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
     fact = _mass_of(rows, clipped) | {"rows": len(rows.token_gradient), "device": device}
-    if rounded_P is not None:
+    if rounded_P is None:
+        fact |= attention_rounding(scores, expected_P)
+    else:
         fact["rounding"] = float((clipped * rounded_P - expected_P).norm())
     tested = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
     if tested and fact["free"] > MIN_GRADIENT_MASS:
@@ -248,6 +252,17 @@ def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor
     return torch.cat(
         [part.reshape(-1).double().cpu() for part in rotating_slice(gradients, update_index).values()]
     )
+
+
+def attention_rounding(scores: Sequence[float], gradient_P: Tensor) -> dict[str, float]:
+    """Return the length by which fused attention moves a gradient in float32: the last digit of its scores.
+
+    Its backward pass takes each share of a softmax from a score and the logarithm of the sum, which both end
+    there. In runs that diverge it reaches hundredths. Empty without attention along a tree.
+    """
+    if not scores:
+        return {}
+    return {"attention": torch.finfo(torch.float32).eps * max(scores) * float(gradient_P.norm())}
 
 
 def compare_gradients(expected_P: Tensor, trainer_P: Tensor) -> dict[str, float]:

@@ -51,13 +51,13 @@ class CrossCheck:
             return {"null": null, "plain": plain, **route_facts(learner, rows)}
 
     def gradient_facts(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
-        """Return the fact ``gradient`` of the same rows, and ``routes``, without which it proves nothing."""
+        """Return the fact ``gradient`` of the same rows."""
         rows = rows_to_check(minibatch)
         if not rows or setup_of(self.session.recipe, self.stage).plain is False:
             return {}
         with _without_dropout(learner):
             check = PlainGradient(self.session, self.stage, self.update_index, learner, minibatch, rows)
-            return {"gradient": check.fact(), **route_facts(learner, rows)}
+            return {"gradient": check.fact()}
 
     def weight_facts(self, learner: Learner) -> dict[str, Any]:
         """Return the digest of the reference, and the sync of one layer to the sampler."""

@@ -126,6 +126,7 @@ def _missing(learner: Learner, names: Sequence[str], tested: Sequence[Sample], r
         lambda: _row_logprobs(learner, tested, rows),
         token_gradient_K,
         _rounded_logprobs(learner, tested, rows),
+        coarse=is_coarse(computed_precision(learner.model)),
     )
 
 
@@ -215,13 +216,8 @@ def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Ten
     return torch.cat([logprob_BT[b, : len(row)][_has_gradient(trace, row)] for b, row in enumerate(rows)])
 
 
-def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn | None:
-    """Return a function that computes the same under random rounding, another one at each call.
-
-    None in float32, where rounding is smaller than any effect.
-    """
-    if not is_coarse(computed_precision(learner.model)):
-        return None
+def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn:
+    """Return a function that computes the same under random rounding, another one at each call."""
     seeds = count()
 
     def rounded() -> Tensor:

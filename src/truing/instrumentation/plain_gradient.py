@@ -18,7 +18,7 @@ from truing.doctor.oracle.token_gradients import expected_entropy_gradients, exp
 from truing.doctor.rules.opt006 import MEASURED, compared, differ
 from truing.doctor.truing_run import setup_of, step_of
 from truing.instrumentation.forward_check import row_logits
-from truing.instrumentation.gradient_sum_check import attention_rounding, compare_gradients, flat_gradient
+from truing.instrumentation.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import backward

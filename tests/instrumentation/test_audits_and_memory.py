@@ -17,10 +17,10 @@ def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, mo
     monkeypatch.setattr(audit_schedule, "check_gradient_sum", fails)
     run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     reader = RunReader(run)
-    first, second, third = (row.facts for row in reader.steps()[:3])
+    first, second, *_, last = (row.facts for row in reader.steps() if row.stage == "sft")
     assert first["not_audited"] == ["gradient"]
     assert "row_gradients" not in first
-    assert ("plain" in second, "gradient" in third) == (True, True)  # the other audits ran
+    assert ("plain" in second, "gradient" in last) == (True, True)  # the other audits ran
     assert first["audit_cost"]["gradient"] > 0  # as costly as if it had ended: not tried at each update
     texts = [event.payload["text"] for event in reader.events() if event.kind == "incident"]
     assert (

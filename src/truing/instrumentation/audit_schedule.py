@@ -29,7 +29,7 @@ BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.1, "row_gradient": 0.1,
 """Shares of the budget: digests and one synced layer; the audit of sampled tokens; some rows by a plain
 forward, and their gradient by a plain backward; every row's gradient, whose sum the optimizer must get."""
 
-GROUPS = (("weights", "gradient"), ("rows", "audit"), ("row_gradient",))
+GROUPS = (("weights", "gradient"), ("rows",), ("audit",), ("row_gradient",))
 """Audits of one update: each group costs about as much as a step, so that no step takes much more than twice
 its time. The sum of gradients comes first: it is more specific than what every update checks of it (OPT014).
 A forward of rows joins it beside a reference, which is the policy in that update alone (REF002)."""

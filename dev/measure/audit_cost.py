@@ -48,6 +48,7 @@ def time_audits() -> dict[str, list[float]]:
         ("weights", audit_schedule.AuditSchedule, "_weights"),
         ("audit", audit_schedule.AuditSchedule, "_draws"),
         ("rows", audit_schedule.CrossCheck, "row_facts"),
+        ("row_gradient", audit_schedule.CrossCheck, "gradient_facts"),
         ("gradient", audit_schedule.AuditSchedule, "_check_gradient_sum"),
     ):
         setattr(owner, function, timed(name, getattr(owner, function)))

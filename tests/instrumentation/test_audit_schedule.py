@@ -7,32 +7,35 @@ from runs import Interrupt, assert_same_run, crash_at
 
 import truing
 from truing.doctor.report.recorded_findings import current_findings, recorded_findings
-from truing.instrumentation.audit_schedule import BUDGET_SHARES, AuditSchedule
+from truing.instrumentation.audit_schedule import BUDGET_SHARES, GROUPS, AuditSchedule
 from truing.record import Event, RunReader
 
 pytestmark = pytest.mark.integration
 
-KINDS = {"audit": 64.0, "rows": 400.0, "gradient": 300.0, "weights": 30.0}
+KINDS = {"audit": 64.0, "rows": 160.0, "row_gradient": 250.0, "gradient": 300.0, "weights": 30.0}
 
 
-def audited(looks, updates, cost=1000.0):
-    """Facts of updates that cost so many forwards of a token each, looked at whenever it is due."""
+def audited(schedule, updates, cost=1000.0):
+    """Facts of updates that cost so many forwards of a token each, audited whenever it is due."""
     facts = []
     for _ in range(updates):
-        due = {name for name, part in looks.budgets.items() if looks.requested or part.due(looks.update_cost)}
-        looks.requested = False
-        looks._count(passes := {"update": cost} | {name: KINDS[name] for name in due})
-        facts.append({"audit_cost": passes})
+        costs = {"update": cost} | {name: KINDS[name] for name in schedule.due(10**9, has_reference=False)}
+        schedule._count(costs)
+        facts.append({"audit_cost": costs})
     return facts
 
 
-def test_the_first_update_is_audited_and_later_ones_within_the_budget():
+def kinds(facts):
+    return [set(each["audit_cost"]) - {"update"} for each in facts]
+
+
+def test_the_first_updates_have_a_group_of_audits_each_and_later_ones_stay_within_the_budget():
     facts = audited(AuditSchedule(0.05), 400)
-    assert facts[0]["audit_cost"].keys() == {"update", *BUDGET_SHARES}
+    assert kinds(facts[:5]) == [*map(set, GROUPS), set()]
     for name, share in BUDGET_SHARES.items():
         times = [n for n, each in enumerate(facts) if name in each["audit_cost"]]
         assert len(times) > 1
-        for count, n in enumerate(times[1:], start=2):  # so much was computed by then, and no more looked at
+        for count, n in enumerate(times[1:], start=2):  # so much was computed by then, and no more audited
             assert count * KINDS[name] <= share * 0.05 * n * 1000
 
 
@@ -42,12 +45,56 @@ def test_budget_0_is_one_audit_and_budget_1_audits_all(budget, times):
     assert all(sum(name in each["audit_cost"] for each in facts) == times for name in BUDGET_SHARES)
 
 
-@pytest.mark.parametrize("done", [1, 7, 60])
+def test_no_update_has_more_than_a_group_within_the_budget():
+    schedule = AuditSchedule(0.5)
+    facts = audited(schedule, 5)
+    schedule.request()
+    facts += audited(schedule, 45)
+    assert all(any(each <= set(group) for group in GROUPS) for each in kinds(facts))
+
+
+def test_a_request_repeats_every_audit_once_though_another_follows():
+    schedule = AuditSchedule(0.0)
+    audited(schedule, 10)
+    schedule.request()
+    first = audited(schedule, 1)
+    schedule.request()  # each group in turn: the first one does not hold up the others
+    assert kinds(first + audited(schedule, 5)) == [*map(set, GROUPS), set(GROUPS[0]), set()]
+
+
+def test_the_first_update_has_a_forward_of_rows_beside_a_reference():
+    schedule = AuditSchedule(0.0)
+    due = schedule.due(100, has_reference=True)
+    assert set(due) == {*GROUPS[0], "rows"}
+    schedule._count({"update": 1000.0} | {name: KINDS[name] for name in due})
+    later = [kind for each in audited(schedule, 4) for kind in each["audit_cost"] if kind != "update"]
+    assert later == ["audit", "row_gradient"]
+
+
+@pytest.mark.parametrize("updates", [1, 2, 3])
+def test_the_last_update_of_a_short_stage_has_every_audit_that_is_missing(updates):
+    schedule = AuditSchedule(0.02)
+    for _ in range(updates):
+        schedule._count(
+            {"update": 1000.0} | {name: KINDS[name] for name in schedule.due(updates, has_reference=False)}
+        )
+    assert min(schedule.last_update.values()) >= 0
+    assert schedule.due(updates, has_reference=False) == []
+
+
+@pytest.mark.parametrize("done", [1, 2, 7, 60])
 def test_a_resumed_schedule_audits_the_same_updates(done):
     whole = audited(AuditSchedule(0.05), 200)
     assert audited(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
-    asked = audited(AuditSchedule(0.05, whole[:done], requested=True), 1)
-    assert asked[0]["audit_cost"].keys() == {"update", *BUDGET_SHARES}
+
+
+@pytest.mark.parametrize("done", [11, 12, 13, 14])
+def test_a_resumed_schedule_goes_on_with_requested_audits(done):
+    schedule = AuditSchedule(0.0)
+    whole = audited(schedule, 10)
+    schedule.request()
+    whole += audited(schedule, 10)
+    assert audited(AuditSchedule(0.0, whole[:done], requested_in=9), 20 - done) == whole[done:]
 
 
 def test_a_run_of_an_earlier_version_without_costs_is_audited_again():

@@ -4,10 +4,14 @@ import pytest
 import torch
 from architectures import tiny_config, tiny_model
 
+import truing
+from truing.doctor.report.recorded_findings import current_findings
+from truing.doctor.rules.opt006 import MEASURED
 from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.instrumentation.sync_check import sync_facts
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
+from truing.trainer import stage_trainer
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2"])  # GPT-2 holds weights [in, out]
@@ -37,3 +41,23 @@ def test_good_answers_have_weight_one_whatever_the_bootstrap_declares(trained_ru
     assert len(gradients) == 3
     for gradient in gradients:
         assert gradient["trainer"] == pytest.approx(gradient["norm"], rel=1e-4)
+
+
+def test_large_attention_scores_explain_other_gradients(mini, tmp_path, monkeypatch):
+    """As in a run that diverges: the last digit of a score is a share of the softmax. Nothing is wrong."""
+    opened = stage_trainer.open_learner
+
+    def with_large_scores(*args, **options):
+        learner = opened(*args, **options)
+        with torch.no_grad():
+            for name, weight in learner.parameters.items():
+                weight.mul_(3000.0 if "q_proj" in name or "k_proj" in name else 1.0)
+        return learner
+
+    monkeypatch.setattr(stage_trainer, "open_learner", with_large_scores)
+    table = mini(stages=["sft"], sft={"steps": 1, "batch_size": 4}, doctor={"budget": 1.0})
+    run = truing.train(table, out=tmp_path / "run", on_event=lambda *_: None).run
+    (facts,) = (row.facts for row in RunReader(run).steps())
+    for fact in (facts["gradient"], facts["row_gradients"]):
+        assert fact["difference"] > MEASURED * fact["norm"]
+    assert not current_findings(RunReader(run).events())

@@ -34,6 +34,19 @@ def test_a_sound_update_is_left_alone_and_its_clip_is_one_factor():
     assert 0 < fact["factor"] < 1
 
 
+def test_entries_too_small_for_all_digits_are_left_alone():
+    """Of a weight that hardly matters: the clip's product has one digit below the smallest normal number."""
+    weights = {"a": nn.Parameter(torch.ones(16)), "b": nn.Parameter(torch.ones(16))}
+    optimizer = torch.optim.AdamW(weights.values())
+    with record_backward(weights) as handed:
+        handed.backward_pass += 1
+        (weights["a"].sum() * 1e3 + weights["b"].sum() * 1.3e-43).backward()
+    nn.utils.clip_grad_norm_(weights.values(), 1.0)
+    with check_at_optimizer(optimizer, weights, handed) as facts:
+        optimizer.step()
+    assert (facts[0]["wrong"], facts[0]["foreign"]) == ([], [])
+
+
 def lose(model, optimizer):
     model[1].weight.grad = None
 

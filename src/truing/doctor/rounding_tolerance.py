@@ -105,8 +105,8 @@ token's rounding in float32."""
 def least_effect(step: Step, missing: Mapping[str, Any], floor: float) -> float:
     """Return the effect of a weight without a gradient beyond rounding, nats per unit of token gradient.
 
-    In float32 it follows from the difference of a plain forward from itself. In another precision the effect
-    of random rounding on the same sum is measured: over many tokens rounding cancels.
+    The effect of random rounding on the same sum, if it was measured: over many tokens rounding cancels.
+    Else, in float32, it follows from the difference of a plain forward from itself.
     """
     if "rounding" in missing:
         return max(floor, EFFECT_MULTIPLES * missing["rounding"])

@@ -5,7 +5,7 @@ sampler, its draws and the gradient prove nothing of such rows.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
 
@@ -61,7 +61,10 @@ class RouteDifference(NamedTuple):
 
 def route_difference(step: Step) -> RouteDifference:
     """Return the comparison recorded with the update, which has routes on record."""
-    routes = step.facts["routes"]
+    return _recorded(step.facts["routes"])
+
+
+def _recorded(routes: Mapping[str, Any]) -> RouteDifference:
     return RouteDifference(
         routes["record"], routes["replay"], routes["scores"], routes["rounding"], routes["device"]
     )
@@ -75,8 +78,10 @@ def better_place(shares: Mapping[str, float]) -> str:
 
 
 def are_routes_wrong(step: Step) -> bool:
-    """Return whether routes on record explain that forwards or gradients of the checked rows differ."""
-    if "record" not in step.facts.get("routes", {}):
+    """Return whether the stage's last check of routes explains that forwards, draws or gradients differ."""
+    facts = [*(past.facts for past in step.past_of_stage), step.facts]
+    checked = [each["routes"] for each in facts if "record" in each.get("routes", {})]
+    if not checked:
         return False
-    routes = route_difference(step)
+    routes = _recorded(checked[-1])
     return routes.are_not_replayed or routes.have_other_scores or routes.are_of_other_tokens

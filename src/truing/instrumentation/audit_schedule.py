@@ -3,14 +3,13 @@
 Costs are counted in tokens, never in seconds, so a resumed run audits the same updates.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from truing.instrumentation.audit_budget import AuditBudget
 from truing.instrumentation.cross_check import CrossCheck, alternating, rows_to_check
 from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, draw_audit_facts
 from truing.instrumentation.gradient_sum_check import check_gradient_sum
@@ -26,62 +25,51 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.memory import is_out_of_memory, release_freed_memory
 
-BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
+BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.1, "row_gradient": 0.1, "gradient": 0.2}
 """Shares of the budget: digests and one synced layer; the audit of sampled tokens; some rows by a plain
-forward; every row's gradient, to compare their sum with the optimizer's gradient."""
+forward, and their gradient by a plain backward; every row's gradient, whose sum the optimizer must get."""
 
-COST_PER_TOKEN = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
+GROUPS = (("weights", "gradient"), ("rows",), ("audit",), ("row_gradient",))
+"""Audits of one update: each group costs about as much as a step, so that no step takes much more than twice
+its time. The sum of gradients comes first: it is more specific than what every update checks of it (OPT014).
+A forward of rows joins it beside a reference, which is the policy in that update alone (REF002)."""
+
+COST_PER_TOKEN = {
+    "trained": 3.0,
+    "drawn": 2.0,
+    "weights": 30.0,
+    "audit": 2.0,
+    "rows": 5.0,
+    "row_gradient": 6.0,
+    "gradient": 3.0,
+}
 """Cost per token of training, sampling and each audit, in forwards of one token; of weights, per audit.
 `python -m dev.measure.audit_cost` measures them."""
 
 AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT", "DST")
-"""Rule families whose findings request an audit of the next update at any cost."""
-
-
-@dataclass
-class AuditBudget:
-    """Budget of one kind of audit, in forwards of a token; in seconds with another trainer."""
-
-    share: float  # of the elapsed cost
-    minimum: float = 0.0  # always allowed
-    spent: float = 0.0
-    last_cost: float = 0.0
-
-    def due(self, elapsed: float) -> bool:
-        """Return whether another audit, as costly as the last, is within the budget; the first always is."""
-        limit = max(self.minimum, self.share * elapsed)
-        return self.last_cost == 0 or self.share == 1 or self.spent + self.last_cost <= limit
-
-    def spend(self, cost: float) -> None:
-        """Add the cost of an audit."""
-        self.last_cost = cost
-        self.spent += cost
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Add the seconds of the block."""
-        start = time.perf_counter()
-        yield
-        self.spend(time.perf_counter() - start)
+"""Rule families whose findings request every audit once more, at any cost, in the next updates."""
 
 
 class AuditSchedule:
-    """Audits the first update of a stage, and later ones as often as the budget allows."""
+    """Audits the first updates of a stage, a group of audits each, and later ones as the budget allows."""
 
     def __init__(
-        self, budget: float, past_facts: Iterable[Mapping[str, Any]] = (), *, requested: bool = False
+        self, budget: float, past_facts: Iterable[Mapping[str, Any]] = (), *, requested_in: int = -1
     ) -> None:
         """Start a schedule, or continue it after recorded updates of the stage.
 
         Args:
-            budget: share of audits in what a stage computes, in [0, 1]; at 1 every update is audited.
+            budget: share of audits in what a stage computes, in [0, 1]; at 1 every update has every audit.
             past_facts: facts of the stage's updates so far.
-            requested: whether to audit the next update at any cost.
+            requested_in: the last update whose findings requested audits; -1 for none.
         """
         self.budgets = {
             name: AuditBudget(1 if budget == 1 else share * budget) for name, share in BUDGET_SHARES.items()
         }
-        self.requested = requested
+        self.all_at_once = budget == 1
+        self.requested_in = requested_in
+        self.updates = 0  # of the stage so far
+        self.last_update = dict.fromkeys(BUDGET_SHARES, -1)  # with each kind of audit
         self.update_cost = 0.0  # of all updates so far, in forwards of a token
         self.base_digest = ""  # of the weights below the adapter
         self.audit_costs: dict[str, float] = {}  # of the current update
@@ -96,6 +84,31 @@ class AuditSchedule:
         self.update_cost += costs.get("update", 0.0)
         for name in costs.keys() & self.budgets.keys():
             self.budgets[name].spend(costs[name])
+            self.last_update[name] = self.updates
+        self.updates += 1
+
+    def request(self) -> None:
+        """Request every audit once more, after the findings of the last update."""
+        self.requested_in = self.updates - 1
+
+    def due(self, updates: int, *, has_reference: bool) -> list[str]:
+        """Return the audits of the next of a stage's ``updates``: those of the group that has waited longest.
+
+        The last update has all that the stage has not had yet.
+        """
+        missing = [name for name, update in self.last_update.items() if update < 0]
+        if missing and self.updates == updates - 1:
+            return missing
+        due = [
+            name
+            for name, budget in self.budgets.items()
+            if budget.due(self.update_cost) or self.last_update[name] <= self.requested_in
+        ]
+        if self.all_at_once:
+            return due
+        groups = [group for names in GROUPS if (group := [name for name in names if name in due])]
+        group = min(groups, key=lambda group: min(map(self.last_update.__getitem__, group)), default=[])
+        return [*group, "rows"] if has_reference and missing == [*BUDGET_SHARES] else group
 
     def cost_fact(self, step_samples: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
         """Count the update; return the fact ``looks``: the cost of the update and of its audits."""
@@ -117,24 +130,22 @@ class AuditSchedule:
         update_index: int,
         step_samples: StepSamples,
         facts: dict[str, Any],
-    ) -> AuditHook | None:
-        """Return a hook that audits an update and adds to its ``facts``; None if no audit is due."""
-        due = [
-            name for name, budget in self.budgets.items() if self.requested or budget.due(self.update_cost)
-        ]
-        self.requested = False
+    ) -> AuditHook:
+        """Return a hook that audits an update, if an audit is due, and adds to its ``facts``."""
         if self.pending_hook is not None:  # of the previous update; it never ran if that was skipped
             self.pending_hook.remove()
-        if not due:
-            return None
 
         def audit(learner: Learner, minibatch: Sequence[Sample]) -> None:
+            steps, has_reference = session.recipe.stage(stage).steps, learner.reference is not None
+            if not (due := self.due(steps, has_reference=has_reference)):
+                return
             cross_check = CrossCheck(session, stage, update_index)
             key, ordered = (session.recipe.seed, stage, update_index), alternating(learner.shares(minibatch))
             audits = {
                 "weights": lambda: self._weights(cross_check, learner),
                 "audit": lambda: self._draws(session, learner, step_samples, key, facts),
                 "rows": lambda: cross_check.row_facts(learner, ordered),
+                "row_gradient": lambda: cross_check.gradient_facts(learner, ordered),
                 "gradient": lambda: self._check_gradient_sum(
                     session, learner, minibatch, update_index, facts
                 ),
@@ -211,8 +222,10 @@ def _costs(step_samples: StepSamples, minibatch: Sequence[Sample]) -> dict[str, 
     """Return the tokens that each kind of audit but ``gradient`` computes; for weights, one audit."""
     rows = [*step_samples.samples, *step_samples.untrained]
     sampled = [len(row) for row in rows if (row.origin == Origin.SAMPLED).any()]
+    checked = float(sum(map(len, rows_to_check(minibatch))))
     return {
         "weights": 1.0,
         "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,
-        "rows": float(sum(map(len, rows_to_check(minibatch)))),
+        "rows": checked,
+        "row_gradient": checked,
     }

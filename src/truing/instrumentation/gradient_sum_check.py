@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from truing.distributed.sharded_tensors import whole
-from truing.instrumentation.update_facts import rotating_slice
+from truing.instrumentation.gradient_comparison import (
+    MIN_GRADIENT_MASS,
+    attention_rounding,
+    compare_gradients,
+    flat_gradient,
+    gradient_mass,
+    is_missing,
+)
 from truing.instrumentation.weights_without_gradient import LogprobFn, missing_gradient
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
@@ -24,12 +30,10 @@ from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision, score
+from truing.models.forward.tree_attention import largest_scores
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 from truing.utils.phase_clock import phase
-
-MIN_GRADIENT_MASS = 1e-3
-"""Least Σ |gradient| (1 − p) over tokens for which missing gradients are tested."""
 
 MAX_ROWS = 4
 """Rows that test for missing gradients."""
@@ -88,14 +92,17 @@ def _gradient_sum(
             _add_gradients(learner, minibatch, as_trained, Trace(0, list(minibatch)))
         rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
-    _add_gradients(learner, minibatch, smaller, rows)
+    with largest_scores() as scores:
+        _add_gradients(learner, minibatch, smaller, rows)
     norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
     without_gradient = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
     fact = _mass_of(rows, clipped) | {"rows": len(rows.token_gradient), "device": device}
-    if rounded_P is not None:
+    if rounded_P is None:
+        fact |= attention_rounding(scores, expected_P)
+    else:
         fact["rounding"] = float((clipped * rounded_P - expected_P).norm())
     tested = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
     if tested and fact["free"] > MIN_GRADIENT_MASS:
@@ -122,6 +129,7 @@ def _missing(learner: Learner, names: Sequence[str], tested: Sequence[Sample], r
         lambda: _row_logprobs(learner, tested, rows),
         token_gradient_K,
         _rounded_logprobs(learner, tested, rows),
+        coarse=is_coarse(computed_precision(learner.model)),
     )
 
 
@@ -211,13 +219,8 @@ def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Ten
     return torch.cat([logprob_BT[b, : len(row)][_has_gradient(trace, row)] for b, row in enumerate(rows)])
 
 
-def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn | None:
-    """Return a function that computes the same under random rounding, another one at each call.
-
-    None in float32, where rounding is smaller than any effect.
-    """
-    if not is_coarse(computed_precision(learner.model)):
-        return None
+def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn:
+    """Return a function that computes the same under random rounding, another one at each call."""
     seeds = count()
 
     def rounded() -> Tensor:
@@ -225,33 +228,3 @@ def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) ->
             return _row_logprobs(learner, rows, trace)
 
     return rounded
-
-
-def is_missing(gradient: Tensor | None) -> bool:
-    """Return whether a gradient is None or all 0."""
-    return gradient is None or not bool(whole(gradient).any())
-
-
-def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> dict[str, float]:
-    """Return Σ |gradient| over tokens, and Σ |gradient| (1 − p): certain tokens move no weight."""
-    size_N = token_gradient_N.nan_to_num().abs()
-    free_N = -torch.expm1(logprob_N.nan_to_num().clamp(max=0.0))
-    return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
-
-
-def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor:
-    """Return the gradient of this update's slice of weights: [P] float64 on the CPU; 0 without a gradient."""
-    gradients = {
-        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
-        for name, weight in parameters.items()
-    }
-    return torch.cat(
-        [part.reshape(-1).double().cpu() for part in rotating_slice(gradients, update_index).values()]
-    )
-
-
-def compare_gradients(expected_P: Tensor, trainer_P: Tensor) -> dict[str, float]:
-    """Compare two gradients of the same weights: norms, norm of the difference, cosine."""
-    norm, length = float(expected_P.norm()), float(trainer_P.norm())
-    facts = {"norm": norm, "trainer": length, "difference": float((trainer_P - expected_P).norm())}
-    return facts | ({"cosine": float(expected_P @ trainer_P) / (norm * length)} if norm and length else {})

@@ -29,6 +29,8 @@ def missing_gradient(
     logprobs: LogprobFn,
     token_gradient_K: Tensor,
     rounded: LogprobFn | None = None,
+    *,
+    coarse: bool = False,
 ) -> dict[str, Any]:
     """Return the weight without a gradient that the loss depends on most; empty if there is none.
 
@@ -41,10 +43,11 @@ def missing_gradient(
         without_gradient: names of those without a gradient.
         logprobs: computes the log-probabilities.
         token_gradient_K: of the same tokens.
-        rounded: computes them under random rounding, if they are not in float32. The fact ``rounding`` is the
-            largest effect of ``DIRECTIONS`` such forwards.
+        rounded: computes them under random rounding. The fact ``rounding`` is the largest effect of
+            ``DIRECTIONS`` such forwards.
+        coarse: whether they are computed in another precision than float32.
     """
-    size = PERTURBATION if rounded is None else COARSE_PERTURBATION
+    size = COARSE_PERTURBATION if coarse else PERTURBATION
     if (
         not without_gradient
         or not len(token_gradient_K)

@@ -134,17 +134,24 @@ def backward_sum_fact(backward_sums: BackwardSums, parameters: Mapping[str, nn.P
     sum_N, size_N = (torch.cat([table[name].cpu() for name in names]) for table in (sums, abs_sums))
     gradient_N = torch.cat(_entries_or_zero([parameters[name] for name in names])).cpu()
     owner_N = torch.repeat_interleave(torch.tensor([len(sums[name]) for name in names]))
-    eps_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]
+    dtypes = [torch.finfo(parameters[name].dtype) for name in names]
+    eps_N, tiny_N = (
+        torch.tensor(each, dtype=torch.float64)[owner_N]
+        for each in ([dtype.eps for dtype in dtypes], [dtype.tiny for dtype in dtypes])
+    )
 
     def by_weight(x_N: Tensor) -> Tensor:
         return torch.zeros(len(names), dtype=torch.float64).index_add(0, owner_N, x_N)
 
-    factor = float((by_weight(gradient_N * sum_N) / by_weight(sum_N.square())).median())
+    square_W = by_weight(sum_N.square())
+    has_all_digits_W = square_W > by_weight((tiny_N / eps_N).square())
+    counted_W = has_all_digits_W if has_all_digits_W.any() else square_W > 0
+    factor = float((by_weight(gradient_N * sum_N) / square_W)[counted_W].median())
     difference_N = (gradient_N - factor * sum_N).abs()
-    wrong_W = by_weight((difference_N > TOLERANCE_EPS * eps_N * abs(factor) * size_N).double()) > 0
-    relative_W = (
-        by_weight(difference_N.square()) / (factor**2 * by_weight(sum_N.square())).clamp(min=1e-300)
-    ).sqrt()
+    # below the smallest normal number, tiny, a product keeps fewer digits, or none
+    rounding_N = TOLERANCE_EPS * eps_N * abs(factor) * size_N + tiny_N
+    wrong_W = by_weight((difference_N > rounding_N).double()) > 0
+    relative_W = (by_weight(difference_N.square()) / (factor**2 * square_W).clamp(min=1e-300)).sqrt()
     wrong = sorted(wrong_W.nonzero()[:, 0].tolist(), key=lambda w: -float(relative_W[w]))
     return fact | {
         "wrong": [names[w] for w in wrong[:3]],

@@ -124,6 +124,7 @@ class Gradients(TypedDict):
     pulled: Number
     cosine: NotRequired[Number]
     rounding: NotRequired[Number]
+    attention: NotRequired[Number]
 
 
 class PlainGradient(Gradients):

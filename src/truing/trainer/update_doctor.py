@@ -49,12 +49,13 @@ class UpdateDoctor:
         """Rebuild the doctor's state and the audit schedule from the recorded steps and findings."""
         findings = current_findings(reader.events())
         self.live_doctor.restore(reader.iter_steps(), findings)
-        last = max((row.step for row in reader.iter_steps() if row.stage == stage), default=-1)
-        codes = [code for code, _, *update in findings if update == [stage, last]]
+        requesting = [
+            step for code, _, of, step in findings if of == stage and code.startswith(AUDITED_FAMILIES)
+        ]
         self.audit_schedule = AuditSchedule(
             self.declared_recipe.doctor.budget,
             (row.facts for row in reader.iter_steps() if row.stage == stage),
-            requested=any(code.startswith(AUDITED_FAMILIES) for code in codes),
+            requested_in=max(requesting, default=-1),
         )
 
     @contextmanager
@@ -105,7 +106,8 @@ class UpdateDoctor:
         for finding in findings:
             kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
             self.event_log.log(kind, **finding_event(finding))
-            self.audit_schedule.requested |= finding.code.startswith(AUDITED_FAMILIES)
+            if finding.code.startswith(AUDITED_FAMILIES):
+                self.audit_schedule.request()
         for name in evidence.facts.get("not_audited", ()):
             text = f"memory ran out in the audit {name!r}, which is left out here: lower optimizer.memory"
             self.event_log.log("incident", what="memory", stage=stage, step=step, text=text)

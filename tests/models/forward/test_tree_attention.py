@@ -85,6 +85,17 @@ def test_a_tree_computes_masked_attention_with_its_gradients(seed):
         assert one < 2 * other < 0.02
 
 
+def test_shares_of_a_path_sum_to_1_beside_large_scores():
+    """As in a run that diverges: all keys are equal, and scores so large that the logarithm of their sum has
+    two digits behind the point. Every value is 1, so every output is.
+    """
+    tree = random_tree(0)
+    query, key, value, _ = tensors(len(tree.ends_L), 0)
+    same = 200 * key[:, :, :1].expand_as(key).contiguous()
+    out = _TreeAttention.apply(200 * query, same, torch.ones_like(value), tree.segments(), SCALE)
+    assert float((out - 1).abs().max()) < 1e-6
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cached_rows_and_a_shared_prefix_compute_masked_attention(dtype):
     """Two rows of 3 and 5 own tokens continue one prefix of 7; each gets one more token."""

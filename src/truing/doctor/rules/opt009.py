@@ -17,9 +17,10 @@ allowed, and twenty times is proof. The check changes a weight without a gradien
 log-probabilities change, and half as much with half the change, a path is cut. In another precision it
 changes by a sixth, and the change must be twenty times that by random rounding.
 
-Healthy look-alikes: Rounding in another order, a few millionths in float32. Certain tokens, whose gradient
-is rounding. A of an adapter whose B is still 0: it has no gradient, and changes nothing. Dropout and noise,
-which make another gradient each time: the rule does not compare them. On a GPU the comparison is never
+Healthy look-alikes: Rounding in another order, a few millionths in float32; more in a run that diverges,
+whose attention scores are so large that their last digit shows: twice that is allowed. Certain tokens, whose
+gradient is rounding. A of an adapter whose B is still 0: it has no gradient, and changes nothing. Dropout and
+noise, which make another gradient each time: the rule does not compare them. On a GPU the comparison is never
 proof.
 
 Fix: The angle shows the cause. The opposite direction is a sign. The same direction with another length is

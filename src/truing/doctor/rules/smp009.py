@@ -98,7 +98,8 @@ def measure(step: Step) -> Measured:
     sample, token = replay.get("where", ("", 0))
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
     itself = step.facts.get("plain", {}).get("itself", 0.0)
-    null = step.facts.get("null", {}).get("logprob", itself)
+    facts = [*(past.facts for past in step.past_of_stage), step.facts]
+    null = next((each["null"]["logprob"] for each in reversed(facts) if "null" in each), itself)
     counts = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
     about = replay.get("instead", ""), replay.get("device", "cpu"), are_routes_wrong(step)
     return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))

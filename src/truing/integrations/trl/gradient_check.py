@@ -10,7 +10,7 @@ from torch import Tensor
 from truing.distributed.ranks import Ranks
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.instrumentation.gradient_sum_check import (
+from truing.instrumentation.gradient_comparison import (
     MIN_GRADIENT_MASS,
     compare_gradients,
     flat_gradient,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup
-from truing.instrumentation.audit_schedule import AuditBudget
+from truing.instrumentation.audit_budget import AuditBudget
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of

@@ -43,6 +43,23 @@ Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 _CURRENT: ContextVar[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = ContextVar("attention")
 
 
+_SCORES: ContextVar[list[float] | None] = ContextVar("scores", default=None)
+
+
+@contextmanager
+def largest_scores() -> Iterator[list[float]]:
+    """Yield a list of each tree attention's largest logarithm of a softmax's sum within the block, on a CPU.
+
+    Fused attention knows a score to its last digit: each share of a softmax is off by as much.
+    """
+    scores: list[float] = []
+    token = _SCORES.set(scores)
+    try:
+        yield scores
+    finally:
+        _SCORES.reset(token)
+
+
 @contextmanager
 def use_attention(causal: PreTrainedModel, attention: Attention) -> Iterator[None]:
     """Within the block one forward of the model uses ``attention``."""
@@ -176,11 +193,10 @@ class PartialAttention:
     def attend(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
         """Let some queries attend to all of these keys, which must be new to them."""
         piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, False, scale=scale)
-        before = self.lse[:, :, queries]
-        after = torch.logaddexp(before, lse)
-        self.out[:, :, queries] *= (before - after).exp()[..., None]
-        self.out[:, :, queries] += piece * (lse - after).exp()[..., None]
-        self.lse[:, :, queries] = after
+        before, out = self.lse[:, :, queries], self.out[:, :, queries]
+        # two shares that sum to 1, also beside scores so large that the digits of their logarithms are lost
+        out.lerp_(piece.to(out.dtype), (lse - before).sigmoid()[..., None])
+        self.lse[:, :, queries] = torch.logaddexp(before, lse)
 
 
 def summing_dtype(tensor: Tensor) -> torch.dtype:
@@ -199,6 +215,8 @@ class _TreeAttention(torch.autograd.Function):
         for keys, queries, causal in _attention_pairs(segments):
             attend = partial.attend_causal if causal else partial.attend
             attend(queries, k[:, :, keys], v[:, :, keys], scale)
+        if (scores := _SCORES.get()) is not None:
+            scores.append(float(partial.lse.abs().max()))
         out = partial.result()
         ctx.save_for_backward(q, k, v, out, partial.lse)
         ctx.segments, ctx.scale = segments, scale

@@ -1,0 +1,146 @@
+"""The gradient of some rows by a plain forward and backward, compared with the trainer's.
+
+It runs before the update and changes no weight, no RNG state and no optimizer state.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.config import PolicyStage
+from truing.doctor.evidence import Step
+from truing.doctor.history import History
+from truing.doctor.oracle.forward import plain_logprobs
+from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
+from truing.doctor.rules.opt006 import MEASURED, compared, differ
+from truing.doctor.truing_run import setup_of, step_of
+from truing.instrumentation.forward_check import row_logits
+from truing.instrumentation.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
+from truing.learner.learner import Learner
+from truing.learner.session import Session
+from truing.learner.step import backward
+from truing.learner.trace import Trace, loss_mask
+from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.rounding_noise import is_coarse, random_rounding
+from truing.models.forward.score import computed_precision
+from truing.models.forward.tree_attention import largest_scores
+from truing.record import SampleRow
+from truing.types.sample import Sample
+from truing.types.status import EndedBy, Status
+
+
+@dataclass(frozen=True, eq=False)
+class PlainGradient:
+    """The comparison for some rows of a minibatch; ``update_index`` selects the weights, if too many."""
+
+    session: Session
+    stage: str
+    update_index: int
+    learner: Learner
+    minibatch: Sequence[Sample]
+    rows: Sequence[Sample]
+
+    def fact(self) -> dict[str, Any]:
+        """Return the fact ``gradient``; what rounding does to it is measured if the two differ."""
+        with largest_scores() as scores:
+            together_P, scored = self._trainer_gradient([list(self.rows)])
+        step, device = self._step(scored.logprob), computed_precision(self.learner.model)
+        plain_P = self._plain_gradient(step)
+        fact = compare_gradients(plain_P, together_P) | {
+            "rows": len(self.rows),
+            "device": device,
+            "null": 0.0,
+            "pulled": _gradient_mass(step, self.minibatch, self.rows),
+        }
+        if not is_coarse(device):
+            fact |= attention_rounding(scores, plain_P)
+        if differ(compared(fact), MEASURED):
+            alone_P, _ = self._trainer_gradient([[row] for row in self.rows])
+            fact["null"] = float((together_P - alone_P).norm())
+            if is_coarse(device):
+                with random_rounding(self.learner.model, self.update_index):
+                    fact["rounding"] = float((self._plain_gradient(step) - plain_P).norm())
+        return fact
+
+    def _step(self, logprobs: Mapping[str, Tensor]) -> Step:
+        """Return the minibatch as the doctor's ``Step``, with the log-probabilities of the checked rows."""
+        setup = setup_of(self.session.recipe, self.stage, self.session.sampling_params)
+        rows = [_token_row(sample, logprobs.get(sample.sample_id)) for sample in self.minibatch]
+        setting = self.learner.setting
+        coefficients = {
+            "weight/kl": setting.kl.coef,
+            "weight/entropy": setting.entropy.coef,
+            "weight/supervised": setting.bootstrap.coef if isinstance(setting.stage, PolicyStage) else 1.0,
+        }
+        return step_of(self.stage, 0, setup, rows, coefficients, {}, History())
+
+    def _plain_gradient(self, step: Step) -> Tensor:
+        """Return the gradient of the declared loss by a plain forward and backward of each row."""
+        logprob_gradients, entropy_gradients = (
+            expected_token_gradients(step),
+            expected_entropy_gradients(step),
+        )
+        index = {sample.sample_id: i for i, sample in enumerate(self.minibatch)}
+        for row in self.rows:
+            start = step.starts[index[row.sample_id]]
+            of_logprob_T, of_entropy_T = (
+                each[start : start + len(row)] for each in (logprob_gradients, entropy_gradients)
+            )
+            places = ((of_logprob_T != 0) | (of_entropy_T != 0)).nonzero()[:, 0].tolist()
+            if places:
+                logprob_K, entropy_K = plain_logprobs(row_logits(self.learner.model, row), row, places)
+                weights = (each[places].to(logprob_K) for each in (of_logprob_T, of_entropy_T))
+                loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
+                loss.backward()
+        return self._take_gradient()
+
+    def _trainer_gradient(self, parts: Sequence[list[Sample]]) -> tuple[Tensor, Trace]:
+        """Return the trainer's own gradient of the rows, summed over parts, without the critic's term."""
+        learner, scored = self.learner, Trace(0, list(self.rows))
+        terms = [term for term in learner.algorithm.terms(learner.setting) if term.name != "value"]
+        terms_with_denominator = [(term, term.denominator(self.minibatch)) for term in terms]
+        for part in parts:
+            micro = MicroBatch(part, sum(map(len, part)))
+            backward(learner, micro, terms_with_denominator, scored, "the doctor's audit")
+        return self._take_gradient(), scored
+
+    def _take_gradient(self) -> Tensor:
+        """Return the gradient of this update's slice of weights, and clear all gradients.
+
+        Every rank has computed the same rows, and gradients are summed over ranks.
+        """
+        flat_P = flat_gradient(self.learner.parameters, self.update_index) / self.learner.ranks.size
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        return flat_P
+
+
+def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:
+    """Return Σ |token gradient| of the rows: if their tokens are certain, a gradient is mere rounding."""
+    index = {sample.sample_id: i for i, sample in enumerate(minibatch)}
+    parts = [(step.starts[index[row.sample_id]], len(row)) for row in rows]
+    gradient_N = expected_token_gradients(step).abs() + expected_entropy_gradients(step).abs()
+    return sum(float(gradient_N[start : start + length].sum()) for start, length in parts)
+
+
+def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:
+    """Return a row with tokens and log-probabilities only."""
+    absent = torch.full((len(sample),), torch.nan)
+    new = absent if logprob is None else torch.where(loss_mask(sample), logprob, torch.nan)
+    return SampleRow(
+        sample=sample,
+        new_logprob=new,
+        entropy=absent,
+        raw_entropy=absent,
+        token_gradient=absent,
+        inner_step=0,
+        text="",
+        status=Status.DONE,
+        reward_parts={},
+        messages=(),
+        outcome={},
+        ended_by=EndedBy.ENVIRONMENT,
+        error="",
+    )

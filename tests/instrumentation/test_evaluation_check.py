@@ -7,18 +7,18 @@ import pytest
 import torch
 
 import truing
-from dev.faults.planted import evaluated_best, evaluated_greedily, evaluated_other_draws, evaluated_stale
+from dev.faults.planted import FAULTS
 from dev.faults.run_fault import run_fault, table_of
 from truing.errors import ModelError
 from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.types.status import Status
 
-FAULTS = [each.FAULT for each in (evaluated_best, evaluated_greedily, evaluated_other_draws, evaluated_stale)]
+NAMES = ["evaluated-best", "evaluated-greedily", "evaluated-other-draws", "evaluated-stale"]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_wrong_evaluation_is_refused(fault):
-    outcome = run_fault(fault)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_evaluation_is_refused(name):
+    outcome = run_fault(FAULTS[name])
     assert outcome.caught, outcome.error
 
 
@@ -31,7 +31,7 @@ def evaluated(tmp_path_factory):
         prove_evaluated(session, groups, reward)
         seen.append((session, groups, reward))
 
-    table = table_of(evaluated_greedily.FAULT) | {"stages": ["sft"]}
+    table = table_of(FAULTS["evaluated-greedily"]) | {"stages": ["sft"]}
     table["eval"] |= {"tasks": 3, "samples": 2}
     out = tmp_path_factory.mktemp("evaluated") / "run"
     with pytest.MonkeyPatch.context() as patch:

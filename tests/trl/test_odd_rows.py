@@ -270,6 +270,7 @@ ELSEWHERE = {
     "envs/adapters/verifiers.py": "messages of a rollout",
     "metrics/episodes.py": "messages of a rollout",
     "types/message.py": "messages of a rollout",
+    "utils/render_template.py": "options of a template",
     "integrations/trl/demonstrations.py": "rows of TRL's own trainer, as TRL reads them",
     "integrations/trl/grpo.py": "rows of TRL's own trainer, as TRL reads them",
 }

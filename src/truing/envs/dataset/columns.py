@@ -17,6 +17,9 @@ from truing.utils.format import nearest_name
 ROLES = ("prompt", "answer", "completion", "tools", "id")
 """Columns that a recipe can name."""
 
+PROMPTS = ("prompt", "messages")
+"""Columns with a prompt, where a recipe names none."""
+
 MEANINGS = {
     "prompt": ("messages", "question", "instruction", "query", "problem", "input", "text", "conversations"),
     "answer": ("solution", "label", "target", "ground_truth", "final_answer", "output", "reference"),
@@ -78,7 +81,7 @@ class Columns:
     def _missing(self, row: Row) -> Iterator[tuple[str, str]]:
         """Yield the columns that a row lacks, each with the key that names it."""
         needed = {f"{role}_column": getattr(self._config, f"{role}_column") for role in ROLES}
-        if row.values.get("messages") is None:
+        if all(row.values.get(name) is None for name in PROMPTS):
             needed["prompt_column"] = self._name("prompt")
         if self._answer_checks:
             needed["answer_column"] = self._name("answer")
@@ -96,7 +99,7 @@ class Columns:
         """Return the column of the prompt."""
         if self._config.prompt_column is not None:
             return self._config.prompt_column
-        found = [name for name in ("prompt", "messages") if row.values.get(name) is not None]
+        found = [name for name in PROMPTS if row.values.get(name) is not None]
         if len(found) == 2:
             raise DataError(
                 f"{row.where} has two columns for the prompt",

@@ -31,7 +31,7 @@ def found_in(folder: Path) -> list[Path]:
 def read(path: Path) -> Log:
     """Return history and configuration of a run."""
     try:
-        from wandb.proto.wandb_internal_pb2 import Record
+        from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue] (made at run time)
     except ImportError as error:
         raise RecordError(
             "wandb is not installed",

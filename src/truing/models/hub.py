@@ -20,7 +20,7 @@ from truing.utils.format import first_line
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 """Files to download; no pickled weights."""
 
-NETWORK_ERRORS = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)
+NETWORK_ERRORS = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)  # declared as types
 """Errors of the hub's HTTP library, and ``OSError``."""
 
 ABSENT = (

@@ -96,6 +96,7 @@ def load(
         name=name,
         path=folder,
         stop_ids=stops,
+        # transformers declares any special token, also several
         pad_id=stops[0] if tokenizer.pad_token_id is None else cast(int, tokenizer.pad_token_id),
         context_length=context_length,
         digest=digest(model.state_dict()),
@@ -162,7 +163,7 @@ def _load_model(
     if quantized:
         quantize_layers(model)
     # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
-    cast(nn.Embedding, model.get_input_embeddings()).padding_idx = None
+    cast(nn.Embedding, model.get_input_embeddings()).padding_idx = None  # declared as a module
     use_onednn(model)
     use_fused_modules(model)
     cast(nn.Module, model).to(device)  # transformers' decorator hides that it is a method

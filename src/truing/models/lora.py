@@ -198,7 +198,7 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
                 yield
         finally:
             _adapted(policy).enable_adapter_layers()
-            policy.set_adapter(cast(str, active))
+            policy.set_adapter(cast(str, active))  # one is active
             for part, mode in training.items():
                 part.training = mode  # the adapter's dropout may be on while all else is off
 
@@ -213,7 +213,7 @@ def without_adapter(policy: PeftModel) -> Iterator[None]:
             yield
         finally:
             _adapted(policy).enable_adapter_layers()
-            policy.set_adapter(cast(str, active))
+            policy.set_adapter(cast(str, active))  # one is active
 
 
 def _adapted(policy: PeftModel) -> LoraModel:
@@ -297,9 +297,8 @@ def _refuse_shared(policy: PeftModel) -> None:
     owners: dict[tuple[int, int], str] = {}
     for name, layer in policy.named_modules():
         if isinstance(layer, LoraLayer):
-            weight = cast(
-                Tensor, layer.get_base_layer().weight
-            )  # without data on the meta device, so not its address
+            weight = cast(Tensor, layer.get_base_layer().weight)  # declared as any attribute of a module
+            # without data on the meta device, so not its address
             place = (weight.untyped_storage()._cdata, int(weight.storage_offset()))
             other = owners.setdefault(place, name)
             if other != name:

@@ -124,18 +124,15 @@ def first_difference(
     shorter = min(counts)
     limit = shorter if max_updates is None else min(max_updates, shorter)
     for index in range(limit):
-        pair = [run.steps_reader.step_row(index) for run in (first, second)]
-        locations = [(row.stage, row.step) for row in pair]
-        if locations[0] != locations[1]:
-            return index, UpdateDifference(
-                *locations[0], "order of updates", *(f"{a} {b + 1}" for a, b in locations)
-            )
-        rows = [run.reader.rows(row) for run, row in zip((first, second), pair, strict=True)]
-        if difference := _update_difference(*pair, *rows):
+        row, other = (run.steps_reader.step_row(index) for run in (first, second))
+        if (row.stage, row.step) != (other.stage, other.step):
+            places = [f"{each.stage} {each.step + 1}" for each in (row, other)]
+            return index, UpdateDifference(row.stage, row.step, "order of updates", places[0], places[1])
+        if difference := _update_difference(row, other, first.reader.rows(row), second.reader.rows(other)):
             return index, difference
     if limit == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
-        return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", *counts)
+        return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", counts[0], counts[1])
     return limit, None
 
 
@@ -170,7 +167,8 @@ def _update_difference(
     if ids[0] != ids[1]:
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
         values = ids if at is None else (ids[0][at], ids[1][at])
-        return UpdateDifference(*location, "rows", *(len(each) if at is None else each for each in values))
+        here, there = (len(each) if at is None else each for each in values)
+        return UpdateDifference(*location, "rows", here, there)
     for name in STREAMS:
         for row, other in zip(rows, other_rows, strict=True):
             if difference := _stream_difference(location, name, row, other):
@@ -182,7 +180,7 @@ def _update_difference(
             )
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
-        return UpdateDifference(*location, "weights after the update", *weights)
+        return UpdateDifference(*location, "weights after the update", weights[0], weights[1])
     return None
 
 
@@ -197,9 +195,9 @@ def _stream_difference(
         return None
     differences = (~equal_T).nonzero()[:, 0].tolist()
     token = differences[0] if differences else length
-    values = [each[token].item() if token < len(each) else None for each in (first, second)]
+    here, there = (each[token].item() if token < len(each) else None for each in (first, second))
     count = len(differences) + abs(len(first) - len(second))
-    return UpdateDifference(*location, name, *values, row.sample.sample_id, token, count)
+    return UpdateDifference(*location, name, here, there, row.sample.sample_id, token, count)
 
 
 def _stream(row: SampleRow, name: str) -> Tensor:

@@ -2,9 +2,11 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from truing.record.events import Event
+
+Record = TypeVar("Record", bound=Hashable)
 
 MAX_DIGITS = 12  # of an update's number in an evaluation's name
 
@@ -20,7 +22,7 @@ def parse_mid_stage_name(name: str) -> tuple[str, int] | None:
     return (stage, int(steps)) if steps.isdecimal() and len(steps) <= MAX_DIGITS else None
 
 
-class UndoTracker:
+class UndoTracker(Generic[Record]):
     """Tracks records of updates until the updates are undone.
 
     A rollback undoes the updates of a stage from a checkpoint on. Resuming from one also undoes all later
@@ -28,14 +30,14 @@ class UndoTracker:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[str, list[tuple[int, Hashable]]] = {}  # a heap per stage, last update first
+        self._latest: dict[str, list[tuple[int, Record]]] = {}  # a heap per stage, last update first
         self._stages: dict[str, None] = {}  # stages in their order
 
-    def add(self, stage: str, step: int, record: Hashable) -> None:
+    def add(self, stage: str, step: int, record: Record) -> None:
         """Add a record of an update."""
         heappush(self._latest.setdefault(stage, []), (-step, record))
 
-    def undone(self, event: Event) -> list[Hashable]:
+    def undone(self, event: Event) -> list[Record]:
         """Return the records that an event undoes, each once."""
         match event.kind:
             case "stage":
@@ -51,9 +53,9 @@ class UndoTracker:
                 pass
         return []
 
-    def _from(self, stage: str, first: int) -> list[Hashable]:
+    def _from(self, stage: str, first: int) -> list[Record]:
         """Remove and return the records of a stage from an update on, last first."""
-        latest, undone = self._latest.get(stage, []), list[Hashable]()
+        latest, undone = self._latest.get(stage, []), list[Record]()
         while latest and -latest[0][0] >= first:
             undone.append(heappop(latest)[1])
         return undone
@@ -65,7 +67,7 @@ def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]
     An evaluation after a stage that trains on, since it was made longer, is one within the stage.
     """
     evaluations: dict[str, Mapping[str, Any]] = {}
-    tracker = UndoTracker()
+    tracker = UndoTracker[str]()
     for event in events:
         if event.kind == "eval":
             name = event.payload["name"]
@@ -73,7 +75,7 @@ def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]
             if (place := _place(event.payload)) and place[1] > 0:
                 tracker.add(place[0], place[1] - 1, name)
         for name in tracker.undone(event):
-            evaluations.pop(str(name), None)  # a name may be recorded twice
+            evaluations.pop(name, None)  # a name may be recorded twice
         match event.payload:
             case {"stage": str(stage), "steps": int(steps), "first_step": int(done)} if (
                 event.kind == "stage" and done < steps and f"after_{stage}" in evaluations

@@ -88,4 +88,5 @@ def pass_at_text(pass_at: Mapping[int, Estimate]) -> str:
 
 def _estimate(facts: Mapping[str, Any], supposes: Assumption) -> Estimate:
     numbers = floats_from_json({name: facts[name] for name in BOUNDS})
-    return Estimate(**numbers, **{name: facts.get(name) for name in COUNTS}, supposes=supposes)
+    tasks, samples = (facts.get(name) for name in COUNTS)
+    return Estimate(**numbers, tasks=tasks, samples=samples, supposes=supposes)

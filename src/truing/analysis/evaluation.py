@@ -100,8 +100,9 @@ class Evaluation:
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
     """Return the evaluation of an event; earlier versions lack some fields."""
-    values = {item.name: payload[item.name] for item in fields(Evaluation) if item.name in payload}
-    return Evaluation(**(values | {"bounds": read_bounds(payload)}))
+    names = {item.name for item in fields(Evaluation)} - {"bounds"}
+    values = {name: payload[name] for name in names if name in payload}
+    return Evaluation(**values, bounds=read_bounds(payload))
 
 
 def read_bounds(payload: Mapping[str, Any]) -> Bounds | None:

@@ -52,7 +52,7 @@ def paired_gains(first: IncrementalReader, second: IncrementalReader) -> tuple[G
 
 def _gains(first: Mapping[str, Any], second: Mapping[str, Any], other_rewards: str) -> Iterator[Gain]:
     """Yield second − first, paired by task if both have the same tasks and reward functions."""
-    name, estimates = first["name"], [read_estimate(each) for each in (first, second)]
+    name, estimates = first["name"], (read_estimate(first), read_estimate(second))
     evaluations = [_evaluation_of(each) for each in (first, second)]
     reason = other_rewards or _unpaired_reason(*evaluations)
     if reason:
@@ -63,12 +63,12 @@ def _gains(first: Mapping[str, Any], second: Mapping[str, Any], other_rewards: s
     before, after = (each for each in evaluations if each is not None)
     yield _gain(name, estimates, after.gain_over(before), after.task_gains(before))
     for k, paired in after.pass_at_gains(before).items():
-        pass_at_k = [each.pass_at()[k] for each in (before, after)]
+        pass_at_k = (before.pass_at()[k], after.pass_at()[k])
         yield _gain(f"{name} pass@{k}", pass_at_k, paired, after.task_pass_at_gains(before, k))
 
 
 def _gain(
-    name: str, estimates: Sequence[Estimate], paired: Estimate, differences: Mapping[str, float]
+    name: str, estimates: tuple[Estimate, Estimate], paired: Estimate, differences: Mapping[str, float]
 ) -> Gain:
     values = list(differences.values())
     up, down = sum(value > 0 for value in values), sum(value < 0 for value in values)
@@ -82,7 +82,7 @@ def _evaluation_of(payload: Mapping[str, Any]) -> Evaluation | None:
         isinstance(reward, dict) and isinstance(failed, dict) and all(map(_is_finite_number, reward.values()))
     ):
         return None
-    evaluation = read_evaluation(payload | {"parts": {}, "answers": {}})
+    evaluation = read_evaluation({**payload, "parts": {}, "answers": {}})
     earned, passes_at = payload.get("earned"), payload.get("passes_at")
     has_rewards = isinstance(earned, dict) and all(
         isinstance(rewards, list) and all(map(_is_finite_number, rewards)) for rewards in earned.values()

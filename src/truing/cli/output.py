@@ -10,7 +10,10 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 CLOSED, FAILED = 141, 2
 """Exit codes: as if SIGPIPE had ended the process; and as of any error."""
@@ -34,7 +37,7 @@ class _Descriptor(io.RawIOBase):
         """Return whether it is a terminal."""
         return os.isatty(self._number)
 
-    def write(self, data: "bytes | memoryview", /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def write(self, data: "ReadableBuffer", /) -> int:
         """Write, or drop the data."""
         if not self.lost:
             try:
@@ -42,7 +45,7 @@ class _Descriptor(io.RawIOBase):
             except OSError as error:
                 self.lost = CLOSED if error.errno == errno.EPIPE else FAILED
                 self.reason = error.strerror
-        return len(data)
+        return memoryview(data).nbytes
 
 
 class Output(io.TextIOWrapper):

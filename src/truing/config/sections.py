@@ -32,6 +32,9 @@ def bytes_of(gigabytes: str) -> int:
 MOST = 2**31 - 1
 """The largest whole number of a recipe: more steps, tokens or tasks than any run has."""
 
+DEFAULT_EVAL_TASKS = 128
+"""Tasks of an evaluation whose recipe gives no number, if the environment has as many."""
+
 
 def _leaves(annotation: Any) -> set[Any]:
     """Return the plain types of a type: of ``int | None`` int and None; of a list, none of its items."""

@@ -96,7 +96,7 @@ class Trial:
 
 def bisect(step: Step, extra_swaps: Mapping[Part, Swap]) -> list[Trial]:
     """Swap each part; ``extra_swaps`` are those that need a model, a renderer or graders."""
-    swaps = SWAPS | dict(extra_swaps)
+    swaps = {**SWAPS, **extra_swaps}
     return [_trial(step, part, swaps.get(part)) for part in RULES_OF]
 
 
@@ -196,7 +196,7 @@ def swap_mask(step: Step) -> Swapped | str:
     for name, expected_N in expected.items():
         wrong_N |= expected_N != (step.tokens[name] & updated)
     looked_at = int((step.tokens["policy_mask"] | step.tokens["supervised_mask"]).sum())
-    after = changed_step(step, **expected)
+    after = changed_step(step, tokens=expected)
     advantage_N = _advantages(after)
     if advantage_N is not None and "advantage" in step.tokens:
         got_N = step.tokens["advantage"].double()

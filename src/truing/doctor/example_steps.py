@@ -98,6 +98,7 @@ def changed_step(
     numbers: Mapping[str, float] = {},
     past: Sequence[Past] | None = None,
     without: Sequence[str] = (),
+    tokens: Mapping[str, Tensor] = {},
     **streams: Tensor,
 ) -> Step:
     """Return the step with other rows (by index), settings, facts, numbers or streams; without some."""
@@ -108,7 +109,7 @@ def changed_step(
         facts={name: x for name, x in (dict(step.facts) | dict(facts)).items() if name not in without},
         numbers={**step.numbers, **numbers},
         past=step.past if past is None else past,
-        tokens={name: x for name, x in (dict(step.tokens) | streams).items() if name not in without},
+        tokens={name: x for name, x in {**step.tokens, **tokens, **streams}.items() if name not in without},
     )
 
 
@@ -118,10 +119,17 @@ def with_token_gradients(step: Step) -> Step:
     return changed_step(step, token_gradient=token_gradient_N.float())
 
 
-def past_step(step: int, *, stage: str = "grpo", facts: Mapping[str, Any] = {}, **numbers: float) -> Past:
+def past_step(
+    step: int,
+    *,
+    stage: str = "grpo",
+    facts: Mapping[str, Any] = {},
+    numbers: Mapping[str, float] = {},
+    **named: float,
+) -> Past:
     """Return an earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
-    named = {name.replace("_", "/", 1): value for name, value in numbers.items()}
-    return Past(stage, step, named, facts)
+    also = {name.replace("_", "/", 1): value for name, value in named.items()}
+    return Past(stage, step, {**numbers, **also}, facts)
 
 
 def _row(index: int, prompt: int, length: int, reward: float) -> Row:

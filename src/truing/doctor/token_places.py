@@ -1,7 +1,7 @@
 """The places of a claim's tokens, and their number."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -12,6 +12,15 @@ from truing.utils.format import with_count
 
 MAX_SPANS = 1_000
 """The most stretches in a claim."""
+
+
+class ClaimFields(TypedDict, total=False):
+    """The fields of a claim that say where it is."""
+
+    row: int
+    start: int
+    end: int
+    spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True)
@@ -41,9 +50,12 @@ class Places:
         return self.spans[0].start
 
     @property
-    def claim_fields(self) -> dict[str, Any]:
+    def claim_fields(self) -> ClaimFields:
         """Return the place fields of a claim; empty without tokens."""
-        return {**self.spans[0]._asdict(), "spans": self.spans} if self else {}
+        if not self:
+            return {}
+        first = self.spans[0]
+        return {"row": first.row, "start": first.start, "end": first.end, "spans": self.spans}
 
 
 def places(step: Step, wrong_N: Tensor, compared: int | None = None) -> Places:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truing.analysis.changed_settings import planned_steps, standing_rollbacks
-from truing.config import PolicyStage, Recipe, recipe_after_rollbacks, resolve
+from truing.config import GrpoConfig, PolicyStage, Recipe, recipe_after_rollbacks, resolve
 from truing.doctor.evidence import Row, Setup, Step
 from truing.doctor.history import History, Past
 from truing.ops.losses import OBJECTIVES
@@ -83,7 +83,7 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
     return bounds | {
         "inner_steps": cfg.inner_epochs * cfg.minibatches,
         "group_size": cfg.group_size,
-        "advantage": ADVANTAGE_OF_STAGE.get(stage) or cfg.advantage_scale,
+        "advantage": cfg.advantage_scale if isinstance(cfg, GrpoConfig) else ADVANTAGE_OF_STAGE[stage],
         "advantage_per": getattr(cfg, "advantage_per", "episode"),
         "baseline": getattr(cfg, "baseline", None),
         "bootstraps": getattr(cfg, "truncation", "") == "bootstrap",

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from truing.config import Recipe
+from truing.config.sections import DEFAULT_EVAL_TASKS as DEFAULT
 from truing.envs.base import Env
 from truing.errors import DataError
-
-DEFAULT = 128
-"""Tasks of an evaluation whose recipe gives no number, if the environment has as many."""
 
 
 def with_eval_tasks(recipe: Recipe, env: Env) -> tuple[Recipe, Sequence[str]]:

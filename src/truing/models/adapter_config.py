@@ -186,11 +186,12 @@ def declared_scale(config: LoraConfig, layer: str, rank: int) -> float:
         layer: its name in the plain model.
         rank: of its A.
     """
-    patterns = [key for key in config.alpha_pattern if re.match(rf"(.*\.)?({key})$", layer)]
-    alpha = config.alpha_pattern[patterns[0]] if patterns else config.lora_alpha
+    alphas = config.alpha_pattern or {}
+    patterns = [key for key in alphas if re.match(rf"(.*\.)?({key})$", layer)]
+    alpha = alphas[patterns[0]] if patterns else config.lora_alpha
     return alpha / (math.sqrt(rank) if config.use_rslora else rank)
 
 
 def largest_rank(config: LoraConfig) -> int:
     """Return the largest rank of an adapter's layers."""
-    return max([config.r, *config.rank_pattern.values()])
+    return max([config.r, *(config.rank_pattern or {}).values()])

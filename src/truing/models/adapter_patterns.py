@@ -4,7 +4,7 @@ peft searches them with ``re``, which has no time limit.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def without_patterns(config: LoraConfig, model: nn.Module, folder: Path) -> Lora
         if isinstance(pattern, str) and pattern and pattern != ALL_LINEAR:
             changes[key] = _matched(names, pattern, key, folder)
     for key in ("rank_pattern", "alpha_pattern"):
-        values: Mapping[str, int] = getattr(config, key)
+        values: dict[str, int] = getattr(config, key)
         if not all(map(PLAIN.fullmatch, values)):
             # peft takes the first that matches
             changes[key] = {

@@ -28,7 +28,7 @@ def digest(state: Mapping[str, Tensor]) -> str:
     for name in sorted(state):
         tensor = whole(state[name].detach()).cpu().contiguous()
         sha.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 

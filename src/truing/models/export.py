@@ -55,6 +55,7 @@ def export(
 
     def write(folder: Path) -> None:
         if kind == "adapter":
+            assert isinstance(policy, PeftModel)  # or refused above
             _write_adapter(policy, loaded, folder)
         else:
             save_model(merge_adapter(policy), folder)
@@ -115,7 +116,7 @@ def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None
     on_hub = HUB_ID.fullmatch(loaded.name) and not Path(loaded.name).exists()
     policy.peft_config[POLICY].base_model_name_or_path = loaded.name if on_hub else str(loaded.path)
     # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.
-    policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    policy.save_pretrained(str(folder), selected_adapters=[POLICY], save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's model card, whose sections are empty
     share_weights(*folder.glob("*.safetensors"))
     write_base(policy, folder)

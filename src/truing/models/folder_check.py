@@ -6,7 +6,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.configuration_auto import (
+    CONFIG_MAPPING_NAMES,  # pyright: ignore[reportPrivateImportUsage] (auto_mappings lacks what it adds)
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from truing.errors import ModelError

@@ -64,7 +64,7 @@ def as_ordinary_model(quantized: PreTrainedModel) -> PreTrainedModel:
     transformers marks a model from a GGUF file as quantized for good, and refuses to save or train it.
     """
     config = type(quantized.config).from_dict(quantized.config.to_dict() | {"quantization_config": None})
-    del config.quantization_config
+    delattr(config, "quantization_config")
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.load_state_dict(quantized.state_dict())
     model.tie_weights()

@@ -1,6 +1,7 @@
 """Models of the Hugging Face hub."""
 
 from pathlib import Path
+from typing import cast
 
 from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import (
@@ -19,7 +20,7 @@ from truing.utils.format import first_line
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 """Files to download; no pickled weights."""
 
-NETWORK_ERRORS = HfHubHTTPError.__bases__
+NETWORK_ERRORS = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)  # declared as types
 """Errors of the hub's HTTP library, and ``OSError``."""
 
 ABSENT = (

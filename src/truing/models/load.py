@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
     AutoConfig,
@@ -94,7 +96,8 @@ def load(
         name=name,
         path=folder,
         stop_ids=stops,
-        pad_id=stops[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        # transformers declares any special token, also several
+        pad_id=stops[0] if tokenizer.pad_token_id is None else cast(int, tokenizer.pad_token_id),
         context_length=context_length,
         digest=digest(model.state_dict()),
     )
@@ -160,10 +163,11 @@ def _load_model(
     if quantized:
         quantize_layers(model)
     # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
-    model.get_input_embeddings().padding_idx = None
+    cast(nn.Embedding, model.get_input_embeddings()).padding_idx = None  # declared as a module
     use_onednn(model)
     use_fused_modules(model)
-    return model.to(device).eval()
+    cast(nn.Module, model).to(device)  # transformers' decorator hides that it is a method
+    return model.eval()
 
 
 def _check_same_files(folder: Path, ranks: Ranks) -> None:
@@ -188,7 +192,7 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
     """Return a model with every weight as it is in the files."""
     try:
         with no_progress_bars(), reading_parts(mesh):
-            model, report = AutoModelForCausalLM.from_pretrained(
+            loaded = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=dtype,
                 device_map=None if mesh is None else device,  # a whole model is moved later
@@ -197,6 +201,7 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # the error below names them
             )
+            model, report = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)  # with loading info
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -284,7 +289,7 @@ def _declared_eos(model: PreTrainedModel, folder: Path, rows: int) -> list[int]:
 def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> int:
     """Return the number of ids; raise if the tokenizer has ids without an embedding or a logit."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    rows = min(end.weight.shape[0] for end in ends if end is not None)
+    rows = min(cast(Tensor, end.weight).shape[0] for end in ends if end is not None)
     highest = max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise ModelError(

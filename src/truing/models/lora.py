@@ -5,11 +5,12 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
-from torch import nn
+from peft.tuners.lora import LoraLayer, LoraModel
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.distributed.sharded_tensors import copy_whole, whole
@@ -52,7 +53,7 @@ def add_lora(
         _check_targets(model, targets)
     config = LoraConfig(
         r=rank,
-        lora_alpha=alpha,
+        lora_alpha=cast(int, alpha),  # peft divides it, and also reads fractions
         lora_dropout=dropout,
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
@@ -192,12 +193,12 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
             if REFERENCE in policy.peft_config:
                 policy.set_adapter(REFERENCE, inference_mode=True)
             else:
-                policy.base_model.disable_adapter_layers()
+                _adapted(policy).disable_adapter_layers()
             with torch.no_grad():
                 yield
         finally:
-            policy.base_model.enable_adapter_layers()
-            policy.set_adapter(active)
+            _adapted(policy).enable_adapter_layers()
+            policy.set_adapter(cast(str, active))  # one is active
             for part, mode in training.items():
                 part.training = mode  # the adapter's dropout may be on while all else is off
 
@@ -207,12 +208,17 @@ def without_adapter(policy: PeftModel) -> Iterator[None]:
     """Within the block ``policy`` computes as its base; ``requires_grad`` flags are restored afterwards."""
     active = policy.active_adapter
     with _requires_grad_restored(policy):
-        policy.base_model.disable_adapter_layers()
+        _adapted(policy).disable_adapter_layers()
         try:
             yield
         finally:
-            policy.base_model.enable_adapter_layers()
-            policy.set_adapter(active)
+            _adapted(policy).enable_adapter_layers()
+            policy.set_adapter(cast(str, active))  # one is active
+
+
+def _adapted(policy: PeftModel) -> LoraModel:
+    """Return the model with adapted layers, which peft declares as any module."""
+    return cast(LoraModel, policy.base_model)
 
 
 @contextmanager
@@ -291,8 +297,10 @@ def _refuse_shared(policy: PeftModel) -> None:
     owners: dict[tuple[int, int], str] = {}
     for name, layer in policy.named_modules():
         if isinstance(layer, LoraLayer):
-            weight = layer.get_base_layer().weight  # without data on the meta device, so not its address
-            other = owners.setdefault((weight.untyped_storage()._cdata, weight.storage_offset()), name)
+            weight = cast(Tensor, layer.get_base_layer().weight)  # declared as any attribute of a module
+            # without data on the meta device, so not its address
+            place = (weight.untyped_storage()._cdata, int(weight.storage_offset()))
+            other = owners.setdefault(place, name)
             if other != name:
                 raise ModelError(
                     "two adapted layers share one weight, so their adapters cannot be merged",

@@ -5,7 +5,7 @@ pass, so that it computes what a plain layer with the dequantized weight compute
 """
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -105,7 +105,7 @@ def dequantize_layers(model: nn.Module, dtype: torch.dtype) -> None:
             if isinstance(layer, QuantizedLinear):
                 plain = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
                 plain.weight = nn.Parameter(plain_weight(layer).to(dtype), requires_grad=False)
-                plain.bias = None if layer.bias is None else layer.bias
+                plain.register_parameter("bias", cast("nn.Parameter | None", layer.bias))
                 setattr(parent, name, plain)
 
 

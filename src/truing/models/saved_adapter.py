@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel
@@ -226,9 +227,9 @@ def _check_base(loaded: LoadedModel, saved: SavedAdapter) -> None:
 
 def _check_scales(policy: PeftModel) -> None:
     """Raise if peft multiplies B·A by another factor than the config declares."""
-    config = policy.peft_config[POLICY]
+    config = cast(LoraConfig, policy.peft_config[POLICY])
     for name, layer in adapted_layers(policy).items():
-        scale = declared_scale(config, name, layer.lora_A[POLICY].weight.shape[0])
+        scale = declared_scale(config, name, cast(nn.Linear, layer.lora_A[POLICY]).weight.shape[0])
         if layer.scaling[POLICY] != scale:
             raise ModelError(
                 f"peft scales the adapter of {name} otherwise than its config says",

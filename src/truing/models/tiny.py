@@ -68,7 +68,7 @@ def tiny_model(seed: int = SEED) -> LlamaForCausalLM:
         bos_token_id=None,
         eos_token_id=end,
         pad_token_id=pad,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # pyright: ignore[reportCallIssue] (no field: a keyword of its base)
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -33,7 +33,7 @@ def tiny_moe_model(seed: int = SEED) -> Qwen3MoeForCausalLM:
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=32,
+        head_dim=32,  # pyright: ignore[reportCallIssue] (no field: a keyword of its base)
         num_experts=EXPERTS,
         num_experts_per_tok=CHOSEN,
         norm_topk_prob=True,
@@ -42,7 +42,7 @@ def tiny_moe_model(seed: int = SEED) -> Qwen3MoeForCausalLM:
         bos_token_id=None,
         eos_token_id=end,
         pad_token_id=pad,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # pyright: ignore[reportCallIssue] (no field: a keyword of its base)
     )
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

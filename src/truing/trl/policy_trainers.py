@@ -69,7 +69,7 @@ class PolicyTrainer(TrlTrainer):
         )
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
         for split, each in rows.items():
-            env.notes += self.scorer.column_notes(each, f"{split}_dataset")
+            env.notes = [*env.notes, *self.scorer.column_notes(each, f"{split}_dataset")]
         self._finish(batches, tables, text=is_text, **common)
         self.scorer.tokenizer = self.processing_class
         self.scorer.extras = {

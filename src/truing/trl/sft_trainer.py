@@ -34,6 +34,7 @@ class SFTTrainer(TrlTrainer):
     """Supervised fine-tuning on completions, turns of the assistant, or whole texts and conversations."""
 
     config_class, algorithm = SFTConfig, "SFT"
+    args: SFTConfig
 
     def __init__(  # noqa: PLR0913 — TRL's signature
         self,
@@ -182,12 +183,13 @@ class SFTTrainer(TrlTrainer):
             if rows.whole:
                 texts = demonstrated_texts(rows.conversations, self.args, tokenizer, self.recipe.chat.date)
                 env.add_texts(split, texts, tokenizer)
-                env.notes += row_notes(rows.conversations, dataset)
-                env.notes += [note] if (note := dropped_note(rows.conversations, tokenizer, dataset)) else []
+                env.notes = [*env.notes, *row_notes(rows.conversations, dataset)]
+                if note := dropped_note(rows.conversations, tokenizer, dataset):
+                    env.notes = [*env.notes, note]
             else:
                 self._check_lengths(rows.conversations, dataset)
                 env.add_turns(split, rows.conversations, dataset, tokenizer.eos_token)
-            env.notes += rows.notes
+            env.notes = [*env.notes, *rows.notes]
         return env
 
     def _check_lengths(self, conversations: Sequence[Conversation], dataset: str) -> None:

@@ -35,6 +35,23 @@ def test_assumed_before_the_first_run(lab):
     assert not estimate.measured
 
 
+def with_tasks(lab, tasks):
+    recipe = resolve_arm(lab, BASELINE, ()).recipe
+    return recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"tasks": tasks})})
+
+
+def test_a_recipe_without_a_number_of_tasks_has_the_default(lab):
+    estimate = assumed_noise(with_tasks(lab, None), "eval/reward")
+    assert estimate.deviation == evaluation_noise(128, 1)
+    assert "128 evaluation tasks × 1" in estimate.source
+
+
+def test_without_an_evaluation_its_noise_is_unknown(lab):
+    estimate = assumed_noise(with_tasks(lab, 0), "eval/reward")
+    assert math.isnan(estimate.deviation)
+    assert "eval.tasks = 0" in estimate.source
+
+
 def test_measured_by_its_own_pairs(lab):
     values = [0.1, 0.4, -0.2, 0.9]
     estimate = noise(declared_with_runs(lab, "h01", values), "h01")

@@ -121,7 +121,7 @@ def _check_log(
     """Check another trainer's log by the rules; return whether the check fails."""
     from truing.doctor.importers.diagnose_log import diagnose_log
 
-    settings = dict(each.partition("=")[::2] for each in overrides)
+    settings = {name: value for name, _, value in (each.partition("=") for each in overrides)}
     if settings.keys() - {"run"}:
         raise RecipeError("a log takes no settings", got=" ".join(overrides), expected="run=NAME, or nothing")
     log_diagnosis = diagnose_log(target, select, ignore, settings.get("run"))

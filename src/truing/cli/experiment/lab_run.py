@@ -11,6 +11,8 @@ from rich.console import Console
 from truing.utils.format import escape_lines
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from truing.lab.store.hypothesis_file import Hypothesis
     from truing.lab.store.lab import Lab
 
@@ -131,6 +133,9 @@ def work(folder: Path) -> None:
     from truing.cli.of_clone import from_clone
     from truing.lab.run.worker import run_worker
 
-    run_worker(
-        folder, lambda name: from_clone("faults.planted", "FAULTS")[name].plant() if name else nullcontext()
-    )
+    def plant(name: str) -> "AbstractContextManager[None]":
+        planted = from_clone("faults.planted", "FAULTS") if name else None
+        assert not name or planted is not None  # `refuse_unknown_faults` ran before
+        return nullcontext() if planted is None else planted[name].plant()
+
+    run_worker(folder, plant)

@@ -21,9 +21,9 @@ STOP_SECONDS = 20.0
 ALIAS_PANEL = "Names of other trainers (`truing explain aliases`)"
 
 
-def _alias_option(help: str, **limits: int) -> typer.models.OptionInfo:
+def _alias_option(help: str, min: int | None = None) -> typer.models.OptionInfo:
     """Return an option named as in TRL; a key=value for the same recipe key takes precedence."""
-    return typer.Option(help=help, rich_help_panel=ALIAS_PANEL, **limits)
+    return typer.Option(help=help, rich_help_panel=ALIAS_PANEL, min=min)
 
 
 def train(  # noqa: PLR0913 — typer takes each option as an argument

@@ -83,7 +83,7 @@ def evaluation(history: RunHistory) -> Iterator[Hypothesis]:
     there = min(needed, declared) if isinstance(declared, int) else 0
     more = "" if there == needed else f"; about {needed} would be needed"
     more += f", and env.eval is {there}" if more and there else ""
-    larger = there > history.recipe.eval.tasks
+    larger = there > history.eval_tasks
     yield Hypothesis(
         "the evaluation is too small",
         "open",

@@ -68,7 +68,7 @@ def tainted_checkpoints(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
         if set(RULES[finding.code].taints) <= {"metrics"}:
             lines.append(f"{finding.code}: the weights are right; numbers from {finding.where} on are wrong")
             continue
-        stages = list(recipe.stages)
+        stages: list[str] = list(recipe.stages)
         again = stages[stages.index(finding.stage) :]
         lines.append(
             f"{finding.code}: discard checkpoints of {finding.stage} after"

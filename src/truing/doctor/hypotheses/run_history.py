@@ -54,6 +54,13 @@ class RunHistory:
         series = {name: self.series(f"reward_part/{name}") for name in self.main_parts}
         return tuple(name for name, values in series.items() if values and not any(values))
 
+    @property
+    def eval_tasks(self) -> int:
+        """Return the tasks of an evaluation; a record has their number, also if its recipe gave none."""
+        tasks = self.recipe.eval.tasks
+        assert tasks is not None
+        return tasks
+
     def before(self, name: str) -> float:
         """Return the mean of a metric before the reward fell; NaN without a fall or values."""
         rewarded = [

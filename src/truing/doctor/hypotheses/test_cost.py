@@ -54,7 +54,7 @@ def check_minutes(history: RunHistory) -> float | None:
 
 def evaluation_minutes(history: RunHistory, tasks: int) -> float | None:
     """Return the minutes of an evaluation on this many tasks."""
-    return _minutes([history.evaluation_seconds * tasks / history.recipe.eval.tasks])
+    return _minutes([history.evaluation_seconds * tasks / history.eval_tasks])
 
 
 def _minutes(seconds: list[float]) -> float | None:

@@ -31,7 +31,8 @@ def found_in(folder: Path) -> list[Path]:
 def read(path: Path) -> Log:
     """Return history and configuration of a run."""
     try:
-        from wandb.proto.wandb_internal_pb2 import Record
+        # wandb chooses the module of the installed protobuf, which makes its classes when it is imported
+        from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
     except ImportError as error:
         raise RecordError(
             "wandb is not installed",

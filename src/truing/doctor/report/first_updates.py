@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from truing.analysis.current_events import UndoTracker
@@ -44,8 +44,8 @@ def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
 
 def first_tokens(events: Iterable[Event]) -> list[dict[str, Any]]:
     """Return stage, update from 1 and lines of each update that recorded its first tokens, in their order."""
-    recorded = dict[Hashable, dict[str, Any]]()
-    tracker = UndoTracker()
+    recorded = dict[tuple[str, int], dict[str, Any]]()
+    tracker = UndoTracker[tuple[str, int]]()
     for event in events:
         if event.kind == "boundary":
             stage, step, lines = (event.payload[name] for name in ("stage", "step", "lines"))

@@ -54,7 +54,7 @@ def recorded_findings(
 ) -> list[RecordedFinding]:
     """Return all findings and facts of rules, in the order of the run; undone ones carry the reason."""
     findings: list[RecordedFinding] = []
-    standing = UndoTracker()
+    standing = UndoTracker[int]()
     for event in events:
         if event.kind == kind and "code" in event.payload:
             finding = RecordedFinding.from_event(event)
@@ -69,7 +69,8 @@ def recorded_findings(
 
 def current_findings(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
     """Return code, verdict, stage and update of every finding that was not undone."""
-    findings, latest = set[tuple[str, str, str, int]](), UndoTracker()
+    findings: set[tuple[str, str, str, int]] = set()
+    latest = UndoTracker[tuple[str, str, str, int]]()
     for event in events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
             code, verdict, stage, step = (event.payload[key] for key in ("code", "verdict", "stage", "step"))

@@ -71,9 +71,18 @@ def measure(step: Step) -> Measured:
     steps = STEPS if named else max(STEPS, len(every) // 5)
     logged = (_now(groups, equal) or _logged(step.numbers), *map(_logged, reversed(every[:-1])))
     known = list(islice(filter(None, logged), steps))  # of the last steps with a share
-    means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
+    columns = zip(*known, strict=True) if known else [(0.0,)] * 3
+    equal_share, right, wrong = (math.fsum(column) / len(column) for column in columns)
     rewards = [numbers.get("reward/mean", math.nan) for numbers in every]
-    return Measured(len(known), *means, _cost(step, equal), ends(rewards), _solvable(rewards, steps))
+    return Measured(
+        len(known),
+        equal_share,
+        right,
+        wrong,
+        _cost(step, equal),
+        ends(rewards),
+        _solvable(rewards, steps),
+    )
 
 
 def _solvable(rewards: Sequence[float], steps: int) -> float:
@@ -160,9 +169,9 @@ def _may_be_solved(measured: Measured) -> bool:
 
 def example() -> Step:
     """No answer is right for five steps."""
-    shares = {"group_zero_variance_share": 1.0, "group_all_right_share": 0.0, "group_all_wrong_share": 1.0}
+    shares = {"group/zero_variance_share": 1.0, "group/all_right_share": 0.0, "group/all_wrong_share": 1.0}
     return changed_step(
-        example_step(rewards=(0.0,) * 8), past=[past_step(step, **shares) for step in range(4)]
+        example_step(rewards=(0.0,) * 8), past=[past_step(step, numbers=shares) for step in range(4)]
     )
 
 
@@ -173,10 +182,11 @@ def one_step() -> Step:
 
 def solved() -> Step:
     """A log of a run that is good from the start: most groups have equal rewards, and may be right."""
-    detail = {"group_zero_variance_share": 0.88, "reward_mean": 0.92}
     numbers = {"group/zero_variance_share": 0.88, "reward/mean": 0.92}
     bare = changed_step(example_step(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
-    return changed_step(bare, past=[past_step(number, **detail) for number in range(20)], numbers=numbers)
+    return changed_step(
+        bare, past=[past_step(number, numbers=numbers) for number in range(20)], numbers=numbers
+    )
 
 
 def penalised() -> Step:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from truing.doctor.evidence import Row, Step
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import ClaimFields
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
@@ -94,7 +95,7 @@ def _prompt(step: Step, row: Row, part: slice) -> object:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several tasks in a group as proof, several prompts of one task as suspicion."""
-    place = {"row": measured.row, "start": 0, "end": measured.end}
+    place: ClaimFields = {"row": measured.row, "start": 0, "end": measured.end}
     if measured.tasks or (measured.prompts and measured.nameless):
         what, count = ("tasks", measured.tasks) if measured.tasks else ("prompts", measured.prompts)
         yield Claim(

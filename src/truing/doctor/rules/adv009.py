@@ -124,7 +124,7 @@ def lost_one() -> Step:
     why_N = torch.where(step.tokens["policy_mask"], why_N, step.tokens["excluded"])
     new_N = step.tokens["new_logprob"].masked_fill(~present_N, torch.nan)
     streams = {"advantage": advantage_N, "policy_mask": mask_N, "kl_mask": mask_N, "new_logprob": new_N}
-    return with_token_gradients(changed_step(step, rows=lost, excluded=why_N, **streams))
+    return with_token_gradients(changed_step(step, rows=lost, excluded=why_N, tokens=streams))
 
 
 RULE = Rule(

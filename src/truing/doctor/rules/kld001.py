@@ -83,8 +83,8 @@ def _note(
     """Add a metric, if reported: the sum of an estimator over tokens, divided by a count."""
     if metric in step.numbers:
         each_n, other_n = (_estimate(name, x_n) for x_n in (k1_n, -k1_n))
-        sums = (float(x.sum()) / count for x in (each_n, other_n, each_n.abs()))
-        metrics[metric] = ReportedKl(step.numbers[metric], *sums, name != "k1")
+        value, exchanged, scale = (float(x.sum()) / count for x in (each_n, other_n, each_n.abs()))
+        metrics[metric] = ReportedKl(step.numbers[metric], value, exchanged, scale, name != "k1")
 
 
 def _estimate(name: str, k1_n: Tensor) -> Tensor:

@@ -131,15 +131,14 @@ def judge(measured: Measured) -> Iterator[Claim]:
     )
 
 
-def _collapsed(reward: float, **also: float) -> Step:
+def _collapsed(reward: float, also: Mapping[str, float] = {}) -> Step:
     lengths = (90.0, 96.0, 87.0, 70.0, 30.0, 14.0, 9.0, 8.0, 8.0)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     past = [
-        past_step(i, length_mean=length, reward_mean=paid, **also)
+        past_step(i, length_mean=length, reward_mean=paid, numbers=also)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
-    now = {"length/mean": 8.0, "reward/mean": reward}
-    now |= {name.replace("_", "/", 1): value for name, value in also.items()}
+    now = {"length/mean": 8.0, "reward/mean": reward, **also}
     return changed_step(example_step(), past=past, numbers=now)
 
 
@@ -166,7 +165,7 @@ def brief_and_right() -> Step:
 
 def right_from_the_start() -> Step:
     """Nearly everything is right already, and long answers cost something."""
-    return _collapsed(0.3, group_all_right_share=0.9)
+    return _collapsed(0.3, {"group/all_right_share": 0.9})
 
 
 RULE = Rule(

@@ -50,9 +50,8 @@ def measure(step: Step) -> Measured:
     updates = history(step)
     known = (name for name in ENTROPIES if math.isfinite(step.numbers.get(name, math.nan)))
     names = (next(known), "reward/mean")
-    return Measured(
-        *(ends([numbers.get(name, math.nan) for numbers in updates]) for name in names), right_by_now(updates)
-    )
+    entropy, reward = (ends([numbers.get(name, math.nan) for numbers in updates]) for name in names)
+    return Measured(entropy, reward, right_by_now(updates))
 
 
 def judge(measured: Measured) -> Iterator[Claim]:

@@ -75,7 +75,8 @@ def measure(step: Step) -> Measured:
         len(empty),
         math.fsum(paid) / len(paid) if paid else math.nan,
         max(rewards, default=math.nan),
-        *(_mean(step, name, at) for name in ("entropy", "raw_entropy")),
+        _mean(step, "entropy", at),
+        _mean(step, "raw_entropy", at),
         *(empty[0] if empty else (0, 0)),
     )
 

@@ -61,10 +61,10 @@ def measure(step: Step) -> Measured:
         extra_N |= mask_N & cut_B[step.row_of_token]
     compared = int(sampled_N.sum())
     parts = (missing_N, extra_N, _unlearned(step), _uncounted(step))
-    wrong = (places(step, each_N, compared) for each_N in parts)
+    missing, extra, unlearned, uncounted = (places(step, each_N, compared) for each_N in parts)
     codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
     reasons = ", ".join(Excluded(each).name for each in codes)
-    return Measured(*wrong, step.setup.mask or "", reasons)
+    return Measured(missing, extra, unlearned, uncounted, step.setup.mask or "", reasons)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:

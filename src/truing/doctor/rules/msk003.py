@@ -75,11 +75,11 @@ def measure(step: Step) -> Measured:
     spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
     differs_N = (got_N - expected_N).abs() > scale
     compared = int((nonzero_N | reached_N).sum())
-    differences = [
+    extra, missed, other = (
         _apart(step, each_N & differs_N, got_N, expected_N, compared)
         for each_N in (reached_N & ~nonzero_N, nonzero_N & ~reached_N, both_N)
-    ]
-    return Measured(*differences, factor, spread)
+    )
+    return Measured(extra, missed, other, factor, spread)
 
 
 def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compared: int) -> Apart:

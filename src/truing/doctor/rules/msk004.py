@@ -104,7 +104,7 @@ def forced_by_a_grammar() -> Step:
     }
     kl_mask_N = healthy.tokens["kl_mask"] & ~last_N
     return masked(
-        changed_step(healthy, origin=origin_N, kl_mask=kl_mask_N, **off), last_N, Excluded.NOT_SAMPLED
+        changed_step(healthy, origin=origin_N, kl_mask=kl_mask_N, tokens=off), last_N, Excluded.NOT_SAMPLED
     )
 
 

@@ -114,7 +114,9 @@ def two_turns() -> Step:
     streams |= {name: step.tokens[name] & ~between_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(between_N, Excluded.NOT_SAMPLED)
     rows = {index: {"turns": turns} for index in range(8)}
-    return with_token_gradients(changed_step(step, rows=rows, token_ids=ids_N, origin=origin_N, **streams))
+    return with_token_gradients(
+        changed_step(step, rows=rows, token_ids=ids_N, origin=origin_N, tokens=streams)
+    )
 
 
 RULE = Rule(

@@ -88,7 +88,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
     )
     recorded = measured.reason is not Excluded.NOT_KEPT
     verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if recorded else (Verdict.FACT, Verdict.SUSPECT)
-    why = f": {REASONS[measured.reason]}" if measured.reason in REASONS else ""
+    reason = measured.reason
+    why = f": {REASONS[reason]}" if reason is not None and reason in REASONS else ""
     yield Claim(
         verdicts[always],
         f"no token was trained in {measured.idle} updates in a row"
@@ -116,7 +117,7 @@ def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
     moved = {"before": "a", "after": "a", "next": "a"}
     rows = {i: {"kept": False, "inner_step": -1} for i in range(len(step.rows))}
     still = changed_step(
-        step, past=before, facts={"weights": moved}, rows=rows, numbers={"grad/norm": 0.0}, **streams
+        step, past=before, facts={"weights": moved}, rows=rows, numbers={"grad/norm": 0.0}, tokens=streams
     )
     return replace(still, step=updates - 1)
 

@@ -120,25 +120,26 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The loss is detached."""
-    known = {"grad_norm": 0.0, "advantage_max_abs": 1.0, "entropy_mean": 1.0}
     numbers = {"grad/norm": 0.0, "advantage/max_abs": 1.0, "entropy/mean": 1.0}
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
     return changed_step(
-        example_step(), numbers=numbers, facts=still, past=[past_step(number, **known) for number in range(4)]
+        example_step(),
+        numbers=numbers,
+        facts=still,
+        past=[past_step(number, numbers=numbers) for number in range(4)],
     )
 
 
 def equal() -> Step:
     """All groups of the last steps have equal rewards."""
-    known = {"grad_norm": 0.0, "advantage_max_abs": 0.0, "entropy_mean": 1.0}
-    return changed_step(example(), past=[past_step(number, **known) for number in range(4)])
+    numbers = {"grad/norm": 0.0, "advantage/max_abs": 0.0, "entropy/mean": 1.0}
+    return changed_step(example(), past=[past_step(number, numbers=numbers) for number in range(4)])
 
 
 def every_fifth() -> Step:
     """A log of every fifth update; most groups have equal rewards, and in some updates all have."""
-    known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_mean": 0.1}
     numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/mean": 0.1}
-    past = [past_step(number, **known) for number in range(9)]
+    past = [past_step(number, numbers=numbers) for number in range(9)]
     return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=past)
 
 

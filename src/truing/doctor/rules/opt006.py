@@ -98,9 +98,18 @@ def measure(step: Step) -> Measured:
 
 def compared(known: Mapping[str, Any]) -> Measured:
     """Return the two recorded gradients."""
-    lengths = (known[name] for name in ("difference", "norm", "trainer"))
-    rest = (known.get("null", 0.0), known["pulled"], known["rows"], known["device"], known.get("rounding"))
-    return Measured(*lengths, known.get("cosine", math.nan), *rest, known.get("attention", 0.0))
+    return Measured(
+        difference=known["difference"],
+        plain=known["norm"],
+        trainer=known["trainer"],
+        cosine=known.get("cosine", math.nan),
+        null=known.get("null", 0.0),
+        pulled=known["pulled"],
+        rows=known["rows"],
+        device=known["device"],
+        rounding=known.get("rounding"),
+        attention=known.get("attention", 0.0),
+    )
 
 
 def judge(measured: Measured) -> Iterator[Claim]:

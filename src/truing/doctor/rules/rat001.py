@@ -78,7 +78,7 @@ def certain() -> Step:
     streams = {name: step.tokens[name].clone() for name in ("sampler_logprob", "old_logprob", "new_logprob")}
     for stream in streams.values():
         stream[5] = 0.0
-    return changed_step(step, **streams)
+    return changed_step(step, tokens=streams)
 
 
 RULE = Rule(

@@ -60,10 +60,18 @@ def measure(step: Step) -> Measured:
         there_N, here_N = (other_N - old_N).abs(), (new_N - old_N).abs()
         tokens = int(informative_N.sum())
         if tokens:
-            shares = (float((x[informative_N] <= NEAR).double().mean()) for x in (there_N, here_N))
+            fits, in_place = (float((x[informative_N] <= NEAR).double().mean()) for x in (there_N, here_N))
             left = float(there_N[informative_N].mean() / here_N[informative_N].mean().clamp(min=1e-12))
             tried.append(
-                Measured(shift, tokens, *shares, left, first, places(step, informative_N & (here_N > NEAR)))
+                Measured(
+                    shift,
+                    tokens,
+                    fits,
+                    in_place,
+                    left,
+                    first,
+                    places(step, informative_N & (here_N > NEAR)),
+                )
             )
     nothing = Measured(0, 0, 0.0, 1.0, 1.0, first, places(step, torch.zeros_like(kept_N)))
     return max(tried, key=lambda shifted: (shifted.fits, -shifted.left), default=nothing)
@@ -101,7 +109,7 @@ def certain() -> Step:
     flat_N = torch.where(step.tokens["policy_mask"], -0.693, torch.nan)
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": flat_N, "sampler_logprob": flat_N, "new_logprob": flat_N * 1.05}
-    return with_token_gradients(changed_step(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
 
 
 RULE = Rule(

@@ -151,7 +151,7 @@ def twins() -> Step:
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": first_N * 1.1}
-    return with_token_gradients(changed_step(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
 
 
 def minibatches() -> Step:
@@ -162,7 +162,7 @@ def minibatches() -> Step:
     rows = {index: {"inner_step": index % 2} for index in range(16)}
     new_N = torch.where(step.row_of_token % 2 == 1, first_N * 1.1, first_N)
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": new_N}
-    return with_token_gradients(changed_step(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
 
 
 def collapsed() -> Step:
@@ -172,7 +172,7 @@ def collapsed() -> Step:
     old_N = first_N - 0.05 * step.row_of_token
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": old_N, "sampler_logprob": old_N, "new_logprob": old_N - 0.05}
-    return with_token_gradients(changed_step(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
 
 
 RULE = Rule(

@@ -79,7 +79,9 @@ def measure(step: Step) -> Measured:
         for names in groups.values()
     ]
     best_of_all = sum(reward == best for reward in rewards.values())
-    chance = chance_of([(each[1, 1], each[1, 0], each[0, 1], each[0, 0]) for each in counts])
+    chance = chance_of(
+        [(each[True, True], each[True, False], each[False, True], each[False, False]) for each in counts]
+    )
     return Measured(len(cut), len(full), best_of_all, best, chance, full[0] if full else 0)
 
 

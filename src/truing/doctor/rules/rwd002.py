@@ -20,9 +20,9 @@ References: docs/judges.md, https://arxiv.org/abs/2606.26185
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
@@ -56,7 +56,8 @@ def measure(step: Step) -> Measured:
     wrong = [i for i, (a, b) in enumerate(pairs) if not _equal(a, b)]
     stored, again = ([pairs[i][side] for i in wrong] for side in (0, 1))
     rows = {row.sample_id: index for index, row in enumerate(step.rows)}
-    first = step.facts["regraded"][wrong[0]] if wrong else {"stored": math.nan, "again": math.nan}
+    nothing: Mapping[str, Any] = {"stored": math.nan, "again": math.nan}
+    first = step.facts["regraded"][wrong[0]] if wrong else nothing
     return Measured(
         len(pairs),
         len(wrong),

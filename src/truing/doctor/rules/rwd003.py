@@ -89,7 +89,7 @@ def _failed(rows: range) -> Step:
     streams = {name: step.tokens[name] & ~off_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(step.tokens["policy_mask"] & off_N, 4)
     streams["advantage"] = step.tokens["advantage"].masked_fill(off_N, torch.nan)
-    return with_token_gradients(changed_step(step, rows=dict.fromkeys(rows, lost), **streams))
+    return with_token_gradients(changed_step(step, rows=dict.fromkeys(rows, lost), tokens=streams))
 
 
 def example() -> Step:

@@ -82,7 +82,7 @@ def _demonstrations(rewards: tuple[float, ...]) -> Step:
         "supervised_mask": demo_N,
     }
     left_out = ["advantage", "token_gradient", "old_logprob", "sampler_logprob"]
-    return replace(changed_step(step, **streams, without=left_out), stage="rft")
+    return replace(changed_step(step, tokens=streams, without=left_out), stage="rft")
 
 
 def example() -> Step:

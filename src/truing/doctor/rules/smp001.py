@@ -122,7 +122,7 @@ def forced() -> Step:
             step,
             excluded=why_N,
             advantage=step.tokens["advantage"].masked_fill(~mask_N, torch.nan),
-            **streams,
+            tokens=streams,
         )
     )
 

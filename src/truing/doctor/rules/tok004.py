@@ -28,7 +28,7 @@ import torch
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import ClaimFields, Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
@@ -92,6 +92,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     ]
     if parts:
         low, high = sorted((measured.at, measured.begins))
+        here: ClaimFields = {"row": measured.row, "start": low, "end": high}
         yield Claim(
             Verdict.PROVEN,
             "; ".join(parts),
@@ -100,7 +101,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             if measured.prompts
             else "; ".join(map(str, wrong)),
             expected="every sampled token in one turn, and otherwise only forced ones",
-            **wrong[0].claim_fields if wrong else {"row": measured.row, "start": low, "end": high},
+            **(wrong[0].claim_fields if wrong else here),
             specificity=2,
         )
 
@@ -126,7 +127,7 @@ def failed_before_its_first_word() -> Step:
     sampled_N = here_N & (step.tokens["origin"] == Origin.SAMPLED)
     streams["origin"] = step.tokens["origin"].masked_fill(sampled_N, Origin.PROMPT)
     return with_token_gradients(
-        changed_step(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, **streams)
+        changed_step(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, tokens=streams)
     )
 
 

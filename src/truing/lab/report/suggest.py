@@ -105,6 +105,7 @@ def _from_curves(history: RunHistory) -> Iterator[Suggestion]:
         last = math.fsum(rewards[-quarter:]) / quarter
         spread = history.last("reward/std") / math.sqrt(stage.prompts_per_step * stage.group_size * quarter)
         if best - last > 4 * spread:
+            assert stage.learning_rate is not None  # `resolve` fills it
             changes = (f"{history.stage}.learning_rate={stage.learning_rate / 3:g}",)
             text = f"the reward was {best:.3f} over {quarter} updates, and {last:.3f} over the last {quarter}"
             yield _arm_suggestion(history, "Updates undo what was learned", text, True, "slower", changes)

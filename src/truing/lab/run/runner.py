@@ -156,6 +156,7 @@ def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
         if judge_pairs(lab, hypothesis).verdict != "TESTING":
             return []
         declaration = lab.declaration(hypothesis)
+        assert declaration is not None  # or it would be PENDING
         arms, header = arms_of(lab, hypothesis, declaration), hypothesis.header
         live = active_arms(header, failed_runs(lab.history, declaration.arms))
         return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seed_range)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from truing.config import PolicyStage, Recipe
+from truing.config.sections import DEFAULT_EVAL_TASKS
 from truing.lab.run.design import BASELINE, baseline_of
 from truing.lab.stats.e_process import is_above, is_below
 from truing.lab.stats.pairs import pairs_of
@@ -85,11 +86,12 @@ def _measured_noise(centered: list[float], source: str) -> Noise:
 def assumed_noise(recipe: Recipe, metric: str) -> Noise:
     """Return the noise of sampling prompts and answers, a lower limit: training varies over seeds too."""
     if EVALUATION_METRIC.fullmatch(metric):
-        cfg = recipe.eval
-        text = f"{cfg.tasks} evaluation tasks × {cfg.samples}"
-        return Noise(
-            evaluation_noise(cfg.tasks, cfg.samples), f"assumed from {text}; no measurement yet", False
-        )
+        tasks = DEFAULT_EVAL_TASKS if recipe.eval.tasks is None else recipe.eval.tasks  # or all, if fewer
+        if not tasks:
+            return Noise(math.nan, f"the noise of {metric} is unknown: eval.tasks = 0", False)
+        text = f"{tasks} evaluation tasks × {recipe.eval.samples}"
+        deviation = evaluation_noise(tasks, recipe.eval.samples)
+        return Noise(deviation, f"assumed from {text}; no measurement yet", False)
     stage = recipe.stage(recipe.stages[-1])
     if metric == "reward/mean" and isinstance(stage, PolicyStage):
         steps = max(1, stage.steps // LAST_DIVISOR)

@@ -139,7 +139,7 @@ def _from_json(name: str, value: Any) -> Any:
     if isinstance(value, dict) and name in ("metrics", "tasks", "measures"):
         return floats_from_json(value)
     if name == "curve":
-        return list(floats_from_json(dict(enumerate(value))).values())
+        return list(floats_from_json({str(index): x for index, x in enumerate(value)}).values())
     return value
 
 
@@ -153,7 +153,7 @@ class Ledger:
     def write(self, entry: T) -> T:
         """Add an entry to disk, or raise; return the entry with its time."""
         kind = next(name for name, entry_type in KINDS.items() if isinstance(entry, entry_type))
-        facts = asdict(entry) | {"time": time.time()}
+        facts: dict[str, Any] = {**asdict(entry), "time": time.time()}
         if self._log is None:
             with disk_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)

@@ -193,8 +193,8 @@ def _by_experiment(
     )
     quality, reason = quality_of(header, verdict, pairs[arm], bounds, failures)
     notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]
-    for each in data if within is not None else ():
-        if abs(each) > within:
+    for each in data:
+        if within is not None and abs(each) > within:
             direction = "above" if each < 0 else "below"
             text = f"a pair differs by {each:+.3f}, and within is {within:g}"
             notes.append(f"{text}: nothing is proven to be {direction} a bound")

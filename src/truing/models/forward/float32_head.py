@@ -40,7 +40,7 @@ class Float32Head(OneDnnLinear):
 def use_float32_head(model: PreTrainedModel) -> None:
     """Let the output head of a model return float32, if it is a plain linear layer."""
     head = model.get_output_embeddings()
-    if type(head) in (nn.Linear, OneDnnLinear):
+    if head is not None and type(head) in (nn.Linear, OneDnnLinear):
         head.__class__ = Float32Head
 
 

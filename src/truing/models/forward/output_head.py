@@ -40,8 +40,9 @@ def head_of(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
         within = set(causal.get_decoder().modules())
         with whole_parameters(part for part in causal.modules() if part not in within):
             _LAYER_IS_ALL[causal] = _layer_is_all(causal)
-    if _LAYER_IS_ALL[causal]:
-        return causal.get_output_embeddings()
+    head = causal.get_output_embeddings()
+    if head is not None and _LAYER_IS_ALL[causal]:
+        return head
     return partial(_logits_by_model, causal)
 
 
@@ -76,6 +77,8 @@ class _DecoderOutput(BaseModelOutputWithPast):
 def _layer_is_all(causal: PreTrainedModel) -> bool:
     """Whether the output layer alone gives the model's logits, also for large logits."""
     head = causal.get_output_embeddings()
+    if head is None:
+        return False
     weight = head.weight
     if getattr(causal.config.get_text_config(), "hidden_size", None) != weight.shape[1]:
         return False  # the model first projects its hidden states to another width

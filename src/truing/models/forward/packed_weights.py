@@ -66,12 +66,15 @@ def _groups(model: nn.Module) -> Iterator[list[OneDnnLinear]]:
     seen: set[nn.Module] = set()
     for parent in model.modules():
         for names in SAME_INPUT:
-            group = [getattr(parent, name, None) for name in names]
+            parts = [getattr(parent, name, None) for name in names]
+            group = [part for part in parts if isinstance(part, OneDnnLinear)]
             alike = {_kind(layer) for layer in group}
-            if len(alike) == 1 and None not in alike:
+            if len(group) == len(names) and len(alike) == 1 and None not in alike:
                 seen.update(group)
                 yield group
-    yield from ([layer] for layer in model.modules() if _kind(layer) and layer not in seen)
+    for layer in model.modules():
+        if isinstance(layer, OneDnnLinear) and _kind(layer) and layer not in seen:
+            yield [layer]
 
 
 def _kind(layer: object) -> tuple[int, bool] | None:

@@ -138,7 +138,7 @@ def processed(
         ids = [sample.token_ids for sample in batch.samples]
         hidden_ND = in_forward(causal, lambda: hidden_before(causal, ids, index_2N, routes=routes))
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
-    transform = _logits_transform(batch.samples, *index_2N, sampling_params)
+    transform = _logits_transform(batch.samples, index_2N[0], index_2N[1], sampling_params)
     rows = max(1, CHUNK_BYTES["cpu"] // (8 * causal.config.get_text_config().vocab_size))
     head = _head(causal)
     for start in range(0, len(hidden_ND), rows):

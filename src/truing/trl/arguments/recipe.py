@@ -61,7 +61,7 @@ def common_tables(args: TrlConfig, batches: Batches, ranks: int, problems: Probl
             problems.add(what, strategy, "Truing has no such strategy", f"use {', '.join(STRATEGIES)}")
     if str(getattr(args.optim, "value", args.optim)) not in ADAMW:
         problems.add("optim", args.optim, "Truing's optimizer is AdamW", f"use {ADAMW[-1]}")
-    name = args.run_name or Path(args.output_dir).resolve().name
+    name = args.run_name or Path(str(args.output_dir)).resolve().name
     return {
         "name": re.sub(r"[/\\\x00-\x1f\x7f]", "-", str(name)).strip(".") or "trl",
         "seed": args.seed,

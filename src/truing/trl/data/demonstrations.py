@@ -45,7 +45,7 @@ class DemonstrationsEnv:
 
     def __init__(self) -> None:
         self.rewards: Rewards = {}
-        self.notes: list[str] = []
+        self.notes: Sequence[str] = ()
         self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
         self._replies: dict[str, Sequence[Sequence[Message]]] = {}
 
@@ -75,7 +75,7 @@ class DemonstrationsEnv:
                 where=each.where,
             )
             self._tasks[split].append(task)
-        self.notes += row_notes(noted, dataset)
+        self.notes = [*self.notes, *row_notes(noted, dataset)]
 
     def add_texts(self, split: Split, texts: Iterable[DemonstratedText], tokenizer: Any) -> None:
         """Add whole texts; the record shows each as one message."""

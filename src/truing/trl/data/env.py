@@ -49,12 +49,13 @@ class RowsEnv:
         self._count = {split: len(each) for split, each in rows.items()}
         self.columns = columns_of(row for each in rows.values() for row in each)
         self.rewards: Rewards = {}
-        self.notes: list[str] = []
+        self.notes: Sequence[str] = ()
         for split, each in rows.items():
             dataset = f"{split}_dataset"
             read = conversations_of(each, dataset, ("prompt",), raw=True, tools=None)
             self.prompts |= {task_id(split, i): prompt for i, prompt in enumerate(read)}
-            self.notes += row_notes([prompt.noting_marks(()) for prompt in read], dataset)
+            noted = [prompt.noting_marks(()) for prompt in read]
+            self.notes = [*self.notes, *row_notes(noted, dataset)]
 
     @property
     def columns_read(self) -> set[str]:

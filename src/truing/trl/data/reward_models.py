@@ -28,10 +28,13 @@ class RewardModel:
         self.template_kwargs = template_kwargs
         source = model if isinstance(model, str) else model.config._name_or_path
         try:
-            if isinstance(model, str):
-                model = AutoModelForSequenceClassification.from_pretrained(
+            classifier = (
+                AutoModelForSequenceClassification.from_pretrained(
                     model, num_labels=1, trust_remote_code=False, use_safetensors=True
                 )
+                if isinstance(model, str)
+                else model
+            )
             self.tokenizer = tokenizer or AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         except Exception as error:
             raise ModelError(
@@ -44,8 +47,8 @@ class RewardModel:
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         # the score is that of the last token that is not this one
-        model.config.get_text_config().pad_token_id = self.tokenizer.pad_token_id
-        self.model = model.eval()
+        classifier.config.get_text_config().pad_token_id = self.tokenizer.pad_token_id
+        self.model = classifier.eval()
         self.__name__ = str(source).rstrip("/").split("/")[-1]
 
     @torch.inference_mode()

@@ -58,7 +58,7 @@ class Scorer:
         self, rollouts: Sequence[Rollout], functions: Mapping[str, BatchFunction], extras: Mapping[str, Any]
     ) -> dict[str, Mapping[str, float | None]]:
         """Return the scores of each rollout, by its id."""
-        scores = _called_all(functions, self._arguments(rollouts) | extras, len(rollouts))
+        scores = _called_all(functions, {**self._arguments(rollouts), **extras}, len(rollouts))
         return {
             rollout.rollout_id: {name: each[index] for name, each in scores.items()}
             for index, rollout in enumerate(rollouts)

@@ -18,7 +18,7 @@ def test_a_python_example_raises_the_reward(block, tmp_path, monkeypatch):
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     names = {}
     exec(re.findall(r"```python\n(.*?)```", README, re.DOTALL)[block], names)
-    base, _, last = (each.reward.mean for each in names["run"].evaluations.values())
+    base, _, last = (each.estimate().mean for each in names["run"].evaluations.values())
     assert last > base + 0.3
 
 

@@ -89,10 +89,10 @@ def test_only_the_end_of_what_is_long_is_kept():
 def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError):
         truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None)
-    *_, first, second, stop = RunReader(tmp_path / "run").events()
-    assert [event.kind for event in (first, second, stop)] == ["finding", "finding", "stopped"]
+    *_, found, stop = RunReader(tmp_path / "run").events()
+    assert [event.kind for event in (found, stop)] == ["finding", "stopped"]
     assert stop.payload["error"] == "ProvenError"
-    assert first.payload["code"] in stop.payload["reason"]
+    assert found.payload["code"] in stop.payload["reason"]
 
 
 def test_a_run_that_goes_on_says_so_and_is_the_same_as_one_that_never_stopped(mini, tmp_path):

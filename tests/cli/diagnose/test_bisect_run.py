@@ -77,7 +77,8 @@ def test_every_part_is_at_its_code_location(stage):
 
 
 def rewards_are_from_python(run):
-    parts = json.loads(invoke("bisect", str(run), "--json").stdout)["parts"]
+    words = ["bisect", str(run), "--stage", "grpo", "--step", "1", "--json"]
+    parts = json.loads(invoke(*words).stdout)["parts"]
     return "are Python functions" in next(each["detail"] for each in parts if each["part"] == "reward")
 
 

@@ -101,3 +101,16 @@ def test_messages_that_are_not_text_are_refused(messages):
 
     with pytest.raises(DataError, match="not all text"):
         checked_tasks(Odd())
+
+
+def test_a_class_that_inherits_from_env_sets_its_own_members():
+    class Inherits(Env):
+        def __init__(self):
+            self.rewards, self.notes = {}, ("a row was skipped",)
+
+        def tasks(self, split):
+            return [task(split, split)]
+
+    env = Inherits()
+    assert env.notes == ("a row was skipped",)
+    assert checked_tasks(env)["train"][0].task_id == "train"

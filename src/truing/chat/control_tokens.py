@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from truing.chat.render_marks import BREAK, EDGE, Rendering, with_marks, without_marks
 from truing.errors import DataError
@@ -111,7 +111,7 @@ class ControlTokens:
 
     def _normalised_cuts(self, text: str, cuts: set[int]) -> set[int]:
         """Return more cuts where the tokenizer reads a control token from other letters than its own."""
-        control_ids = set(self.ids.values()) - {self.tokenizer.unk_token_id}
+        control_ids = set(self.ids.values()) - {cast("int | None", self.tokenizer.unk_token_id)}
         all_cuts = set(cuts)
         for a, b in pairwise([0, *sorted(cuts), len(text)]):
             encoding = self.tokenizer(text[a:b], add_special_tokens=False, return_offsets_mapping=True)
@@ -178,7 +178,7 @@ class ControlTokens:
     @cached_property
     def _normalises(self) -> bool:
         """Whether the tokenizer searches for control tokens in normalized text."""
-        normalizer = self.tokenizer.backend_tokenizer.normalizer
+        normalizer = cast("PreTrainedTokenizerFast", self.tokenizer).backend_tokenizer.normalizer
         state: dict[str, Any] = {} if normalizer is None else json.loads(normalizer.__getstate__())
         changes = bool(state) and state.get("normalizers") != []
         tokens = self.tokenizer.added_tokens_decoder

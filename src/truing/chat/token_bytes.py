@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from truing.errors import ModelError
@@ -51,7 +51,7 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[tupl
 
 def _speller(tokenizer: PreTrainedTokenizerBase) -> Callable[[str, bool], bytes]:
     """Return how this tokenizer spells bytes in its vocabulary, from its decoder."""
-    decoder = tokenizer.backend_tokenizer.decoder
+    decoder = cast("PreTrainedTokenizerFast", tokenizer).backend_tokenizer.decoder
     state: dict[str, Any] = {"type": "none"} if decoder is None else json.loads(decoder.__getstate__())
     kinds = {part["type"] for part in state.get("decoders", [state])}
     if "ByteLevel" in kinds:

@@ -22,8 +22,8 @@ class Finding:
     @classmethod
     def from_error(cls, location: str, error: TruingError) -> "Finding":
         """Return the finding for an error that would stop a run."""
-        got_and_expected = ("" if part is None else str(part) for part in (error.got, error.expected))
-        return cls(location, error.what, *got_and_expected, error.remedy)
+        got, expected = ("" if part is None else str(part) for part in (error.got, error.expected))
+        return cls(location, error.what, got, expected, error.remedy)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import cast
 from unicodedata import normalize
 
 import torch
@@ -48,7 +49,7 @@ def generation_prompt(trial: TrialRun) -> CheckResult:
 def stop_is_written(trial: TrialRun) -> CheckResult:
     """Check that the template writes a stop token after an assistant message."""
     chat = trial.context.chat
-    forms = [("an answer", ANSWER, ())]
+    forms: list[tuple[str, AssistantMessage, tuple[ToolSpec, ...]]] = [("an answer", ANSWER, ())]
     if any(task.tools for task in trial.tasks):
         forms.append(("a call", PROBE_CALL, (PROBE_TOOL,)))
     findings = []
@@ -91,7 +92,7 @@ def stop_is_trained(trial: TrialRun) -> CheckResult:
 def bos_is_single(trial: TrialRun) -> CheckResult:
     """Check that a prompt begins with at most one BOS; if BOS is a turn marker, later ones are correct."""
     chat = trial.context.chat
-    bos = chat.tokenizer.bos_token_id
+    bos = cast("int | None", chat.tokenizer.bos_token_id)  # transformers gives no type
     if bos is None:
         return check_result(0, (), missing="BOS: the tokenizer has none")
     findings = []

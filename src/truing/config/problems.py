@@ -1,10 +1,10 @@
 """All problems of a table that a user wrote, in one error: what, got, expected and remedy of each key."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -121,14 +121,21 @@ def _joined(same_place: Sequence[_Problem]) -> Sequence[_Problem]:
     return [replace(same_place[0], expected=expected)]
 
 
+def _keys(value: Any) -> Container[Any]:
+    """Return the places of a list, the keys of a table, nothing of another value."""
+    if isinstance(value, list | tuple):
+        return range(len(value))
+    return value if isinstance(value, Mapping) else ()
+
+
 def _location(details: ErrorDetails, table: Mapping[str, Any]) -> Location:
     """Return pydantic's location without its names of a union's options: what the table does not have."""
     location: Location = ()
-    value: Any = table
+    value = cast("Any", table)
     for place, part in enumerate(details["loc"]):
-        keys = range(len(value)) if isinstance(value, list | tuple) else value
+        keys = _keys(value)
         is_last = place == len(details["loc"]) - 1
-        if isinstance(keys, range | Mapping) and part in keys:
+        if part in keys:
             value = value[part]
         elif not (is_last and details["type"] == "missing"):
             continue

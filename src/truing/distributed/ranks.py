@@ -174,7 +174,10 @@ def join(device: str, timeout: float, *, group_of_one: bool = False) -> Ranks:
     ranks = this_process()
     if ranks.size == 1 and not group_of_one:
         return ranks
-    alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if ranks.size == 1 else {}
+    alone = {}
+    if ranks.size == 1:
+        store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]  documented under this name
+        alone = {"store": store, "rank": 0, "world_size": 1}
     if device == "cuda" and ranks.size > 1:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     with _named("joining the process group"):

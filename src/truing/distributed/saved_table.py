@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.distributed.checkpoint import (
+from torch.distributed.checkpoint import state_dict_loader
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
-    DefaultLoadPlanner,
-    LoadPlan,
-    LoadPlanner,
     Metadata,
-    StorageReader,
+    MetadataIndex,
+    TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from truing.distributed.shard_files import OFFSETS, dcp_errors, shard_files
@@ -73,7 +73,7 @@ class SavedTable(Mapping[str, Tensor]):
         Ranks exchange nothing: each reads what it needs.
         """
         with dcp_errors():
-            dcp.load(
+            state_dict_loader.load(
                 {name: tensor.detach() for name, tensor in tensors.items()},
                 storage_reader=ShardReader(self),
                 planner=DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False),

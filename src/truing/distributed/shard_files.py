@@ -17,18 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.checkpoint import (
-    CheckpointException,
-    DefaultSavePlanner,
-    Metadata,
-    SavePlan,
-    SavePlanner,
-    StorageWriter,
-)
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from truing.distributed.ranks import ONE, Ranks
@@ -52,7 +48,7 @@ def save_tables(
     """
     tensors = {f"{table}/{name}": each.detach() for table in tables for name, each in tables[table].items()}
     with dcp_errors(ranks):
-        dcp.save(
+        state_dict_saver.save(
             tensors,
             storage_writer=ShardWriter(folder, list(tables), ranks, commit),
             planner=DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False),

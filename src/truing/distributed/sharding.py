@@ -7,7 +7,7 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -128,11 +128,17 @@ def _put_back(parts: list[Part]) -> None:
     held: dict[nn.Parameter, nn.Parameter] = {}  # by what FSDP2 made, one of tied weights
     while parts:
         module, name, part = parts.pop()
-        sharded = getattr(module, name)
+        sharded: nn.Parameter = getattr(module, name)
         if sharded not in held:
-            is_moved = isinstance(sharded, DTensor) and part.device_mesh != sharded.device_mesh
-            held[sharded] = _like(sharded, part) if is_moved else part
+            held[sharded] = _like(sharded, part) if _is_moved(sharded, part) else part
         setattr(module, name, held[sharded])
+
+
+def _is_moved(sharded: Tensor, part: Tensor) -> bool:
+    """Return whether a part is of another mesh than what FSDP2 made of its stand-in."""
+    if not isinstance(sharded, DTensor) or not isinstance(part, DTensor):
+        return False
+    return part.device_mesh != sharded.device_mesh
 
 
 @torch.no_grad()
@@ -235,7 +241,7 @@ def computed_parameters(root: nn.Module) -> dict[str, nn.Parameter]:
     for prefix, module in root.named_modules():
         if isinstance(module, FSDPModule):
             module.unshard()
-            gathered = module.named_parameters(prefix)
+            gathered = cast("nn.Module", module).named_parameters(prefix)  # as each FSDPModule is
             computed |= {name: each for name, each in gathered if not isinstance(each, DTensor)}
             module.reshard()
     return computed

@@ -49,7 +49,9 @@ def prove_forward(policy: nn.Module) -> None:
         _check_parts(causal)
         samples = proof_samples(causal)
         _compare_forwards(policy, causal, samples)
-        hook = causal.get_output_embeddings().register_forward_hook(
+        head = causal.get_output_embeddings()
+        assert head is not None  # _check_parts refuses a model without
+        hook = head.register_forward_hook(
             lambda _module, _args, out: torch.linspace(
                 -LARGE,
                 LARGE,

@@ -1,7 +1,7 @@
 """The interface of environments: tasks and their rewards."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards
@@ -23,8 +23,20 @@ class Env(Protocol):
     `truing check` reads it.
     """
 
-    rewards: Rewards
-    notes: Sequence[str]
+    if TYPE_CHECKING:  # read only: frozen classes and properties fit too
+
+        @property
+        def rewards(self) -> Rewards:
+            """The reward functions, with their weights."""
+            ...
+
+        @property
+        def notes(self) -> Sequence[str]:
+            """What was skipped in the data."""
+            ...
+    else:  # a class that inherits from this one may set them
+        rewards: Rewards
+        notes: Sequence[str]
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split, in a fixed order."""
@@ -94,7 +106,8 @@ def checked_tasks(env: Env, *, evaluated: bool = True) -> dict[Split, Sequence[T
                 f"the environment has no {split} tasks", remedy="give it more data, or another share"
             )
     seen: dict[str, Split] = {}
-    for split, task in ((split, task) for split, tasks in splits.items() for task in tasks):
+    tasks_of_both: list[tuple[Split, Task]] = [(split, task) for split in splits for task in splits[split]]
+    for split, task in tasks_of_both:
         _check_messages(task)
         _check_tools(task)
         if task.task_id in seen:

@@ -139,7 +139,9 @@ def _is_arithmetic(node: ast.expr) -> bool:
 def _value(node: ast.expr) -> Fraction | None:
     """Return the value of an arithmetic tree; None for a division by zero."""
     if isinstance(node, ast.Constant):
+        assert isinstance(node.value, int)  # as in each arithmetic tree
         return Fraction(node.value)
+    assert isinstance(node, ast.BinOp)
     left, right = _value(node.left), _value(node.right)
     if left is None or right is None or (isinstance(node.op, ast.Div) and right == 0):
         return None

@@ -149,8 +149,9 @@ def given_in_python(env: Env) -> list[str]:
 
 def with_changed_tasks(env: Env, change: Callable[[Task], Task]) -> Env:
     """Return the environment with each task's messages changed; multi-turn environments stay multi-turn."""
-    kind = _MultiTurnWithChangedTasks if isinstance(env, MultiTurnEnv) else _WithChangedTasks
-    return kind(env, env.rewards, change)
+    if isinstance(env, MultiTurnEnv):
+        return _MultiTurnWithChangedTasks(env, env.rewards, change)
+    return _WithChangedTasks(env, env.rewards, change)
 
 
 def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
@@ -169,7 +170,7 @@ def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
             expected=f"other names than those of the environment's tools: {', '.join(sorted(own)) or 'none'}",
             remedy="rename the function that tools= gets",
         )
-    if not has_own:
+    if not isinstance(env, MultiTurnEnv):
         return _WithTools(env, env.rewards, tools)
     joined = _MultiTurnWithTools(env, env.rewards, tools)
     for task in joined.tasks("train")[:1]:  # an episode that takes no tools is an error before the run

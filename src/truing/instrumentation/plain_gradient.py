@@ -92,8 +92,9 @@ class PlainGradient:
             places = ((of_logprob_T != 0) | (of_entropy_T != 0)).nonzero()[:, 0].tolist()
             if places:
                 logprob_K, entropy_K = plain_logprobs(row_logits(self.learner.model, row), row, places)
-                weights = (each[places].to(logprob_K) for each in (of_logprob_T, of_entropy_T))
-                loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
+                of_logprob_K = of_logprob_T[places].to(logprob_K)
+                of_entropy_K = of_entropy_T[places].to(logprob_K)
+                loss = -((of_logprob_K * logprob_K).sum() + (of_entropy_K * entropy_K).sum())
                 loss.backward()
         return self._take_gradient()
 

@@ -1,7 +1,7 @@
 """The check that one layer of the sampler has base + adapter of the policy."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,11 @@ def sync_facts(
     expected = _merged(layers[name], _declared_scale(policy, recipe, name), _oracle_weight)
     sampler_layer = sampler_model.get_submodule(name)
     beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale
-    got = _merged(sampler_layer, None, plain_weight) if beside else sampler_layer.weight.detach()
+    got = (
+        _merged(sampler_layer, None, plain_weight)
+        if beside
+        else cast("Tensor", sampler_layer.weight).detach()
+    )
     return {
         "layer": name,
         "largest": float((got.double().to(expected.device) - expected).abs().max()),

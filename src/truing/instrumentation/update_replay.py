@@ -142,7 +142,7 @@ class UpdateReplay:
                 stream_N[here] = torch.where(stream_N[here].isnan(), stream_N[here], plain_K)
         where = places(step, wrong_N)
         location = str(where) if where else f"{checked} tokens"
-        after = changed_step(step, **streams) if where else step
+        after = replace(step, tokens={**step.tokens, **streams}) if where else step
         return Swapped(after, bool(where), f"{location}, at most {worst:.2g} nats apart")
 
     def _tasks(self) -> Mapping[str, Task]:

@@ -40,7 +40,8 @@ class BackwardSums:
         # in main memory: what a rank unpickles is on the device that the other one had
         sums, abs_sums = (pack(_on_cpu(table)) for table in (self.sums, self.abs_sums))
         parts = ranks.gather("the exchange of gradient sums", (sums, abs_sums, self.passes_by_weight))
-        self.sums, self.abs_sums = (_summed([unpack(part[i]) for part in parts]) for i in (0, 1))
+        self.sums = _summed([unpack(part[0]) for part in parts])
+        self.abs_sums = _summed([unpack(part[1]) for part in parts])
         self.passes_by_weight = {
             name: [index for index in passes if all(index in other[2].get(name, []) for other in parts)]
             for name, passes in self.passes_by_weight.items()

@@ -79,7 +79,8 @@ class MemoryBudget:
     def from_facts(cls, facts: Mapping[str, Any]) -> "MemoryBudget":
         """Return the budget that a run recorded in an event ``memory``."""
         values = {field.name: facts[field.name] for field in fields(cls)}
-        return cls(**values | {"need": MemoryNeed(**facts["need"])})
+        values["need"] = MemoryNeed(**facts["need"])
+        return cls(**values)
 
     def micro_batches(self, model: nn.Module, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         """Split samples into micro-batches; samples that do not fit are recomputed."""

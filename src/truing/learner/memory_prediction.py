@@ -17,10 +17,11 @@ Activations and the cache of keys and values come on top; ``memory_budget.py`` m
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from peft.tuners.lora import LoraLayer
-from torch import nn
+from torch import Tensor, nn
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
@@ -173,7 +174,7 @@ def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
     if recipe.engine.kind != "local" or beside:
         return 0
     adapted = [part.get_base_layer() for part in policy.modules() if isinstance(part, LoraLayer)]
-    return sum(layer.weight.numel() for layer in adapted) * torch.float32.itemsize
+    return sum(cast("Tensor", layer.weight).numel() for layer in adapted) * torch.float32.itemsize
 
 
 def _is_on_cpu(recipe: Recipe) -> bool:

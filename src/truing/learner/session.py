@@ -258,6 +258,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
     """
     recipe, _ = with_eval_tasks(recipe, env)
     eval_count = recipe.eval.tasks
+    assert eval_count is not None  # with_eval_tasks sets it
     loss_count = recipe.stage("sft").eval_tasks if "sft" in recipe.stages else 0
     needed, key = max((eval_count, "eval.tasks"), (loss_count, "sft.eval_tasks"))
     splits = checked_tasks(env, evaluated=needed > 0)  # before a model is loaded

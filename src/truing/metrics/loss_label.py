@@ -46,12 +46,15 @@ def loss_label(
                 "zero_gradient", f"{trained} tokens are trained and the gradient is 0; {numbers}"
             )
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
-    streams = (
-        tokens.ratio(objective.ratio),
-        tokens.stream("advantage"),
-        tokens.stream("new_logprob"),
+    ratio_N, advantage_N, logprob_N = (
+        stream[tokens.policy]
+        for stream in (
+            tokens.ratio(objective.ratio),
+            tokens.stream("advantage"),
+            tokens.stream("new_logprob"),
+        )
     )
-    return _policy_label(*(stream[tokens.policy] for stream in streams), objective, grad_norm, numbers)
+    return _policy_label(ratio_N, advantage_N, logprob_N, objective, grad_norm, numbers)
 
 
 def _policy_label(

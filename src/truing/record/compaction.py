@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,7 +81,7 @@ class RowGroupWriter:
             handle,
             SCHEMA,
             compression="zstd",
-            use_dictionary=DICTIONARY_COLUMNS,
+            use_dictionary=cast("Any", DICTIONARY_COLUMNS),  # pyright reads bool from the default
             write_page_checksum=True,
             write_statistics=False,  # unused, and half of the footer
         )

@@ -20,7 +20,7 @@ def content_digests(table: pa.Table, rows: Sequence[int]) -> list[str]:
     """
     at = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
     streams = [
-        (memoryview(values).cast("B"), (bounds * values.itemsize).tolist())
+        (values.data.cast("B"), (bounds * values.itemsize).tolist())
         for column in table.columns
         for values, bounds in _leaves(column.combine_chunks(), at)
         if len(values)

@@ -12,7 +12,11 @@ from truing.types.sampling_params import SamplingParams
 _TYPES = {float: Number, int: Count, tuple[int, ...]: list[Integer]}
 
 SamplingParamsJson = TypedDict(
-    "SamplingParamsJson", {each.name: NotRequired[_TYPES[each.type]] for each in fields(SamplingParams)}
+    "SamplingParamsJson",
+    {  # pyright reads literal keys only
+        each.name: NotRequired[_TYPES[each.type]]  # pyright: ignore[reportGeneralTypeIssues]
+        for each in fields(SamplingParams)
+    },
 )
 """The fields of ``SamplingParams``."""
 

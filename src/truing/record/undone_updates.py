@@ -60,7 +60,7 @@ def archive_undone(
             folder = building / checkpoint.parent.name
             shutil.copytree(checkpoint, folder / checkpoint.name, copy_function=_link_or_copy)
             if checkpoint == newest:
-                write_atomically(folder / "last", newest.name.encode())
+                write_atomically(folder / "last", checkpoint.name.encode())
         move_into_place(building, target)
     return target
 

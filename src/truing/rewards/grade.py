@@ -107,7 +107,7 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
     weights = {name: weight for name, (_, weight) in rewards.items()}
     try:
         parts = {
-            name: score if isinstance(score, float) else math.fsum(score) for name, score in scores.items()
+            name: math.fsum(score) if isinstance(score, tuple) else score for name, score in scores.items()
         }
         total = math.fsum(weights[name] * part for name, part in parts.items())
         turns = _by_turn(scores, weights)
@@ -128,9 +128,7 @@ def _by_turn(
 ) -> tuple[float, ...]:
     """Return the weighted sum per turn over the functions that judge turns."""
     weighted = [
-        [weights[name] * score for score in each]
-        for name, each in scores.items()
-        if not isinstance(each, float)
+        [weights[name] * score for score in each] for name, each in scores.items() if isinstance(each, tuple)
     ]
     return tuple(math.fsum(turn) for turn in zip(*weighted, strict=True))
 

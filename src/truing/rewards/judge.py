@@ -72,6 +72,7 @@ class Judge:
 
     def _request(self, prompt: str) -> str:
         """Return a reply with a score."""
+        failure: JudgeUnavailable | None = None
         for attempt in range(self._model.attempts):
             try:
                 reply = self._model.reply(prompt)
@@ -82,6 +83,7 @@ class Judge:
                     time.sleep(self.config.backoff * 2**attempt)
             else:
                 return reply
+        assert failure is not None  # there is an attempt
         if self.config.on_unavailable == "error":
             raise failure
         raise SkipGroup("the judge gave no score, so the group is skipped", got=failure) from failure

@@ -3,7 +3,8 @@
 import datetime
 import hashlib
 import os
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import BaseModel, Field, ValidationError
@@ -46,7 +47,7 @@ class Endpoint:
             {} if config.api_key_env is None else {"Authorization": f"Bearer {_key(config.api_key_env)}"}
         )
         self._body = {"model": config.model, "temperature": 0, "max_tokens": config.max_tokens}
-        self.identity = {"base_url": config.base_url, **self._body}
+        self.identity: Mapping[str, Any] = {"base_url": config.base_url, **self._body}
         self.attempts = 1 + config.retries
 
     def reply(self, prompt: str) -> str:
@@ -110,7 +111,7 @@ class LocalModel:
                 remedy="lower judge.max_tokens, or use a judge with a longer context",
             )
         template = self._loaded.tokenizer.get_chat_template()
-        self.identity = {
+        self.identity: Mapping[str, Any] = {
             "weights": self._loaded.digest,
             "template": hashlib.sha256(template.encode()).hexdigest(),
             "max_tokens": config.max_tokens,
@@ -142,8 +143,11 @@ class LocalModel:
             pad_token_id=self._loaded.pad_id,
         )
         mask = torch.ones_like(prompt_ids)
-        generated = model.generate(input_ids=prompt_ids, attention_mask=mask, generation_config=greedy)
-        return tokenizer.decode(generated[0, length:], skip_special_tokens=True)
+        generate = cast("Any", model).generate  # of a mixin, which the models' base class lacks
+        generated = generate(input_ids=prompt_ids, attention_mask=mask, generation_config=greedy)
+        text = tokenizer.decode(generated[0, length:], skip_special_tokens=True)
+        assert isinstance(text, str)  # a list for several rows
+        return text
 
 
 def _key(variable: str) -> str:

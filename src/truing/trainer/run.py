@@ -89,6 +89,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     free = min(ranks.gather("the free memory", bytes_free(torch.device(device))))
     placed = with_replicas(with_recorded_replicas(recipe, RunReader(out)) if resume else recipe, free)
     if ranks.size > 1 or needs_fsdp(recipe):
+        assert placed.trainer.replicate != "auto"  # with_replicas has replaced it
         ranks = ranks.with_mesh(device, placed.trainer.replicate)
     prediction = predict_memory(placed)
     if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:

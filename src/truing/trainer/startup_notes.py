@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from typing import cast
 
 import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from truing.checks.contradictions import contradictions
 from truing.config import PolicyStage, Recipe
@@ -103,10 +106,10 @@ def _new_tokens(session: Session) -> Iterator[str]:
     known = any(note.startswith(NEW) for note in session.env.notes)
     if not session.recipe.lora or session.ranks.size > 1 or known:
         return
-    added = session.loaded.tokenizer.get_added_vocab()
+    added = cast("PreTrainedTokenizerFast", session.loaded.tokenizer).get_added_vocab()
     texts = [f"{task.messages}{task.demonstration}" for task in session.train_tasks[:SEARCHED_TASKS]]
     used = {index: token for token, index in added.items() if any(token in text for text in texts)}
-    weight_VD = causal_model(session.policy).get_input_embeddings().weight
+    weight_VD = cast("Tensor", causal_model(session.policy).get_input_embeddings().weight)
     if new := untrained_rows(weight_VD, used):
         yield new_tokens_note(used[index] for index in new)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from truing.config import Recipe
 from truing.doctor.evidence import Step
@@ -39,7 +39,7 @@ class UpdateDoctor:
         self.live_doctor = LiveDoctor(
             session.recipe,
             session.sampling_params,
-            self.tokenizer.bos_token_id,
+            cast("int | None", self.tokenizer.bos_token_id),  # transformers gives no type
             tool_names(session),
             reward_weights(session.env.rewards),
         )

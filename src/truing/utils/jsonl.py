@@ -49,8 +49,9 @@ def floats_from_json(numbers: Mapping[str, float | str | None]) -> dict[str, flo
 def _float_from_json(value: object) -> float:
     if value is None:
         return math.nan
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number or value in INFINITIES:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and value in INFINITIES:
         return float(value)
     raise TypeError(f"{value!r:.80} is not a number")
 

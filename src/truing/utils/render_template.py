@@ -3,7 +3,7 @@
 import datetime
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -48,11 +48,12 @@ def render_template(
             template = tokenizer.get_chat_template(options.get("chat_template"), options.get("tools"))
             options["chat_template"] = with_date(template, todays_date)
         with time_limit(SECONDS, "the chat template", REMEDY):
-            text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+            rendered = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
     except TimeLimitExceeded as error:
         raise TemplateFault(f"it has not ended after {SECONDS:g} s") from error
     except Exception as error:  # a template is a program from outside, compiled to Python
         raise TemplateFault(str(error) or type(error).__name__) from error
+    text = cast("str", rendered)  # of one conversation, without ids
     if len(text) > LONGEST:
         raise TemplateFault(f"it renders {len(text)} characters of them")
     return text

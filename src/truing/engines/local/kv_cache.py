@@ -66,7 +66,8 @@ class KVCache:
             self._next = self._next or _NextToken.at_lengths(self.lengths)
             rows, place, beyond = self._next
             table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
-            out, lse = _attend_one_each(query, *table, beyond, scale)
+            keys, values = table
+            out, lse = _attend_one_each(query, keys, values, beyond, scale)
             return PartialAttention(query, out.to(summing_dtype(out)), lse)
         partial, (keys, values), start = PartialAttention.empty(query), table, 0
         for i, (length, n) in enumerate(zip(self.lengths, counts, strict=True)):

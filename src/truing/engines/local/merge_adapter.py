@@ -7,9 +7,11 @@ it would be rounded away.
 """
 
 import copy
+from typing import cast
 
 import torch
-from torch import nn
+from peft.tuners.lora import Linear as LoraLinear
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.errors import NonFiniteError
@@ -24,11 +26,11 @@ MERGED_ITEMSIZE = 4
 def sampler_copy(policy: nn.Module) -> PreTrainedModel:
     """Return the model to sample from: the policy itself, or a plain copy of a float32 base to merge."""
     causal, lora_layers = causal_model(policy), adapted_layers(policy)
-    if any(layer.get_base_layer().weight.itemsize < MERGED_ITEMSIZE for layer in lora_layers.values()):
+    if any(_weight(layer.get_base_layer()).itemsize < MERGED_ITEMSIZE for layer in lora_layers.values()):
         return causal
     if not lora_layers:
         return causal
-    merged_ids = {id(layer.get_base_layer().weight) for layer in lora_layers.values()}
+    merged_ids = {id(_weight(layer.get_base_layer())) for layer in lora_layers.values()}
     shared_weights = {  # a weight without an adapter never changes
         id(weight): nn.Parameter(weight.detach(), requires_grad=False)
         for weight in causal.parameters()
@@ -40,6 +42,11 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
     return plain.requires_grad_(False)
 
 
+def _weight(layer: nn.Module) -> Tensor:
+    """Return the weight of a linear layer, which torch types as any attribute of a module."""
+    return cast("Tensor", layer.weight)
+
+
 @torch.no_grad()
 def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     """Merge the policy's adapter into the sampler's weights, unless they are one object.
@@ -49,11 +56,11 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     """
     lora_layers = {} if sampler_model is causal_model(policy) else adapted_layers(policy)
     for name, layer in lora_layers.items():
-        merged_weight = sampler_model.get_submodule(name).weight
-        merged_weight.copy_(layer.get_base_layer().weight)
+        merged_weight = _weight(sampler_model.get_submodule(name))
+        merged_weight.copy_(_weight(layer.get_base_layer()))
         for adapter in layer.active_adapters:
-            merged_weight += layer.get_delta_weight(adapter)
-    weights = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in lora_layers}
+            merged_weight += cast("LoraLinear", layer).get_delta_weight(adapter)
+    weights = {f"{name}.weight": _weight(sampler_model.get_submodule(name)) for name in lora_layers}
     check_finite(
         weights or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
         "the weights to sample from are not finite",

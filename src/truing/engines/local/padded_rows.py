@@ -4,10 +4,10 @@ Each distinct prompt is prefilled once, and its cache is copied to the rows that
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import LongTensor, Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache, PreTrainedModel
 
@@ -87,7 +87,7 @@ class PaddedRows:
             del self.cache, self.mask
             return
         row_indices = torch.tensor(rows, device=self.mask.device)
-        self.cache.reorder_cache(row_indices)  # keys and values, and recurrent states
+        self.cache.reorder_cache(cast("LongTensor", row_indices))  # keys and values, and recurrent states
         self.mask = self.mask[row_indices]
 
     def _begin(self, prompt_of_row: Sequence[int]) -> None:

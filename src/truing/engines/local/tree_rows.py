@@ -165,7 +165,8 @@ class TreeRows:
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
             partial = self._kv_cache.attend(layer, query, key, value, scale, counts)
             for prefix, queries in shared_queries:
-                partial.attend(queries, *prefix.layers[layer], scale)
+                keys, values = prefix.layers[layer]
+                partial.attend(queries, keys, values, scale)
             return partial.result()
 
         hidden_LD = decoder_states(self.model, torch.cat(list(new_ids)), torch.cat(positions), attend)

@@ -72,7 +72,7 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
 def _write(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     """Write weights to a folder that vLLM reads."""
     if isinstance(policy, PeftModel):
-        policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+        policy.save_pretrained(str(folder), selected_adapters=[POLICY], save_embedding_layers=False)
     else:
         # not the model's save_pretrained: of several ranks it writes on the first alone
         causal_model(policy).config.save_pretrained(folder)

@@ -154,7 +154,9 @@ class _TextEpisode:
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the next observation as the user's message."""
-        observation = self._session.step({self._session.config.text_field: message.content})
+        field = self._session.config.text_field
+        assert field is not None  # else the policy calls a tool
+        observation = self._session.step({field: message.content})
         return [] if self._session.done else [{"role": "user", "content": observation}]
 
     def outcome(self) -> Mapping[str, Any]:

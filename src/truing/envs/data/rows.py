@@ -75,7 +75,8 @@ def parse_spec(text: str) -> DataSpec:
         return DataSpec(text, match["name"].strip(), None, None, start, stop)
     if not all(parts):
         raise DataError("a data spec lacks its config or split", got=repr(text), expected=SPEC_FORMS)
-    return DataSpec(text, *parts, start, stop)
+    name, config, split = parts
+    return DataSpec(text, name, config, split, start, stop)
 
 
 def read_rows(spec: DataSpec) -> list[Row]:

@@ -45,7 +45,7 @@ def prompt_and_demonstration(
     if length in read.untrained:
         raise DataError(
             f"{read.where} demonstrates a message that is marked as not to be trained",
-            got=f"{answers[0]['content']!r:.100}",
+            got=f"{messages[length]['content']!r:.100}",
             expected=TRAINED,
             remedy="leave the message out, or its mark",
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from truing.envs.dataset.config import DatasetConfig, RewardConfig
 from truing.envs.imported import import_object
@@ -63,7 +63,7 @@ def _function(name: str, reward: RewardConfig, config: DatasetConfig) -> RewardF
             got=f"{reward.kind} is a {type(function).__name__}",
             expected="a function (rollout, task) -> float",
         )
-    return function
+    return cast("RewardFn", function)  # what it returns is checked at each call
 
 
 def answers(answer: Any) -> list[str]:

@@ -1,8 +1,7 @@
 """Digests around the optimizer's step of a trainer, and the diagnosis of each update."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +18,16 @@ if TYPE_CHECKING:
     from truing.integrations.trl.base import Audit
 
 
+@dataclass
+class _AdamW:
+    """The settings that ``TrainingArguments`` declare."""
+
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+
+
 def _recompute_update(audit: "Audit", update_index: int) -> RecomputedUpdate | None:
     """Return the update of one weight by AdamW's formula; None for another optimizer."""
     args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
@@ -32,7 +41,7 @@ def _recompute_update(audit: "Audit", update_index: int) -> RecomputedUpdate | N
         return None
     group = next((g for g in optimizer.param_groups if any(p is weight for p in g["params"])), None)
     decays = group is not None and group["weight_decay"] > 0  # transformers exempts norms and biases
-    declared = SimpleNamespace(
+    declared = _AdamW(
         beta1=args.adam_beta1,
         beta2=args.adam_beta2,
         eps=args.adam_epsilon,

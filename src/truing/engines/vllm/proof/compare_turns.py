@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.engines.vllm.proof.scores import (
@@ -131,7 +132,7 @@ def compare_turns(
 
 
 def check_adapted(
-    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, dtype: torch.dtype
+    policy: PeftModel, turns: Sequence[Turn], params: SamplingParams, dtype: torch.dtype
 ) -> None:
     """Raise if turns are those of the base without its adapter, as of another engine behind one address.
 

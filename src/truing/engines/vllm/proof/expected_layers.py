@@ -42,14 +42,21 @@ class Expected:
     delta: Responses = field(default_factory=dict)  # B (A r), with alpha / rank
 
 
+def _factor(parts: nn.ModuleDict) -> Tensor:
+    """Return a factor of the policy's adapter, in main memory."""
+    weight = parts["default"].weight
+    assert isinstance(weight, Tensor)
+    return weight.detach().cpu()
+
+
 @torch.no_grad()
 def expected_responses(policy: nn.Module, cast: Cast, seed: int, base: Expected | None) -> Expected:
     """Return what a correct engine answers, its weights in a format; ``base`` is known if frozen."""
     down, delta = {}, {}
     for name, layer in adapted_layers(policy).items():
         scale = layer.scaling["default"]
-        a = cast(layer.lora_A["default"].weight.detach().cpu()).double()
-        b = (cast(layer.lora_B["default"].weight.detach().cpu()) * scale).double()
+        a = cast(_factor(layer.lora_A)).double()
+        b = (cast(_factor(layer.lora_B)) * scale).double()
         response = a @ probe_vector(a.shape[1], seed).double()
         down[name] = response, a.abs().sum(1)
         delta[name] = b @ response, b.abs() @ response.abs()
@@ -125,7 +132,8 @@ def _weights(module: Any, cast: Cast) -> Experts:
     joined, down = (
         cast(weight.detach().cpu()).double() for weight in (module.gate_up_proj, module.down_proj)
     )
-    return Experts(*joined.chunk(2, dim=1), down, module.act_fn)
+    gate, up = joined.chunk(2, dim=1)
+    return Experts(gate, up, down, module.act_fn)
 
 
 def _check_experts(name: str, module: Any, wide: list[str]) -> None:

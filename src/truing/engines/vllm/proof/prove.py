@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.engines.base import Receipt, Request
@@ -138,6 +139,7 @@ class Proof:
         # near a tie the base of a mixture may take the engine's expert, and the policy another one
         is_dense = not self.publication.expected.experts
         if is_dense and self.publication.adapter and self.publication.dtype is not torch.float32:
+            assert isinstance(self.policy, PeftModel)
             check_adapted(self.policy, turns, self.params, self.publication.dtype)
         if self.params.truncates_support:
             compare_supports(self.policy, turns, self.params, self._tolerance(turns))

@@ -105,7 +105,7 @@ def _own_setting(policy: nn.Module, turns: Sequence[Turn], params: SamplingParam
     return nearest(own_settings(turn_logits(policy, short), params), tolerance)
 
 
-def turns_of_base(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[Turn]:
+def turns_of_base(policy: PeftModel, turns: Sequence[Turn], params: SamplingParams) -> list[Turn]:
     """Return the turns that are much nearer to the base without its adapter."""
     own = distances(policy, turns, params)
     with without_adapter(policy):

@@ -50,8 +50,8 @@ def pack_experts(model: Any) -> list[str]:
     packed = []
     for name, layer in expert_layers(model):
         kernel = getattr(layer.quant_method, "moe_kernel", None)
-        experts = getattr(kernel, "fused_experts", None)
-        if layer.w13_weight.device.type == "cpu" and hasattr(experts, "process_weights_after_loading"):
-            experts.process_weights_after_loading(layer)
+        pack = getattr(getattr(kernel, "fused_experts", None), "process_weights_after_loading", None)
+        if layer.w13_weight.device.type == "cpu" and pack is not None:
+            pack(layer)
             packed.append(name)
     return packed

@@ -73,9 +73,9 @@ class TruingWorker:
         """Pack weights again that a reload leaves unpacked (experts) or old (a tied head)."""
         refreshed = pack_experts(self.model_runner.get_model())
         for name, module in self.model_runner.get_model().named_modules():
-            method = getattr(module, "quant_method", None)
-            if hasattr(module, "org_vocab_size") and hasattr(method, "process_weights_after_loading"):
-                method.process_weights_after_loading(module)
+            pack = getattr(getattr(module, "quant_method", None), "process_weights_after_loading", None)
+            if hasattr(module, "org_vocab_size") and pack is not None:
+                pack(module)
                 refreshed.append(name)
         return {"refreshed": refreshed}
 
@@ -148,8 +148,10 @@ class TruingWorker:
     def _probe_adapter(self, model: Any, seed: int) -> dict[str, Any]:
         """Return the responses of the adapter that was loaded last."""
         packed, slot = getattr(model, "packed_modules_mapping", {}), _newest_slot(self.model_runner)
-        found = {}
-        for name, module in model.named_modules() if slot is not None else ():
+        found: dict[str, Any] = {}
+        if slot is None:
+            return found
+        for name, module in model.named_modules():
             if stacks := _slices(name, module):
                 layer, parts = getattr(module, "base_layer", None), _adapted_names(name, packed)
                 down, values = _delta(stacks, slot, layer, seed)
@@ -205,10 +207,10 @@ def _adapted_names(name: str, packed: dict[str, list[str]]) -> list[str]:
 
 def _slices(name: str, module: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return A [slots, 1, rank, inputs] and B [slots, 1, outputs, rank] of each slice of a layer."""
-    a, b = getattr(module, "lora_a_stacked", None), getattr(module, "lora_b_stacked", None)
+    a = getattr(module, "lora_a_stacked", None)
     if isinstance(a, tuple):
-        return list(zip(a, b, strict=True))
-    return [(a, b)] if name.endswith("logits_processor") and a is not None else []
+        return list(zip(a, module.lora_b_stacked, strict=True))
+    return [(a, module.lora_b_stacked)] if name.endswith("logits_processor") and a is not None else []
 
 
 def _delta(

@@ -154,7 +154,9 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         except ModelError:  # a model made in the script has no original
             return
         if new := [token for token in self.processing_class.get_added_vocab() if token not in original]:
-            self.env.notes = [*self.env.notes, new_tokens_note(new)]
+            note = new_tokens_note(new)
+            # those of a script are made here, and take more notes
+            self.env.notes = [*self.env.notes, note]  # pyright: ignore[reportAttributeAccessIssue]
 
     def _continue(self, run: Path) -> None:
         """Prepare to continue a run; a subclass whose data hold what the run recorded reads it here."""

@@ -31,7 +31,8 @@ def test_training_improves_a_task(smollm2, tmp_path):
     assert result["eval"]["after_grpo"]["low"] > result["eval"]["base"]["mean"] + 0.05
 
     run = RunReader(tmp_path / "run")
-    assert [event.payload for event in run.events() if event.kind in ("finding", "incident")] == []
+    (untold,) = (event.payload for event in run.events() if event.kind in ("finding", "incident"))
+    assert "could not be told" in untold["text"]  # the untrained adapter from the base
     steps = [row for row in run.steps() if row.stage == "grpo"]
     receipts = [row.facts["publication"] for row in steps]
     assert [receipt["version"] for receipt in receipts] == sorted(

@@ -26,6 +26,7 @@ from truing.record import RunReader
 from truing.record.compaction import RowGroupWriter
 from truing.record.index import SegmentRef
 from truing.record.segments import encode_table, table_of
+from truing.record.steps_reader import declared_numbers
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 from truing.record.writer import segment_name
 from truing.utils.atomic_files import sha256
@@ -73,7 +74,8 @@ def events(trained: RunReader, steps: int, finished: bool) -> Iterator[dict[str,
     """Yield the events: the stage, evaluations, some findings, and the end."""
     known = {event.kind: event for event in trained.events()}
     start, every = known["stage"].time, max(1, steps // 20)
-    yield {"time": start, "kind": "numbers", "payload": dict(known["numbers"].payload)}
+    names = sorted(declared_numbers(trained.events()))
+    yield {"time": start, "kind": "numbers", "payload": {"names": names}}
     yield {"time": start, "kind": "stage", "payload": {"stage": STAGE, "steps": steps, "first_step": 0}}
     for step in range(0, steps + finished, every):
         rate = 0.1 + 0.8 * step / steps

@@ -18,9 +18,7 @@ MARKUP = (
     '<a href="https://evil.example/x">b</a><b>bold</b><style>*{display:none}</style></script></textarea>'
     "%{y}%{customdata[0]}&lt;script&gt;&#60;img src=y onerror=window.pwned=1&#62;${window.pwned=1}{{7*7}}"
 )
-BYTES = (
-    "\x1b[31m\x1b]0;owned\x07\x1b]8;;https://evil.example\x07\x00\x08\x7f\u202eevil\u2066\ufeff\u200b\ud800"
-)
+BYTES = "\x1b[31m\x1b]0;owned\x07\x1b]8;;https://evil.example\x07\x00\x08\x7f\u202eevil\u2066\ufeff\u200b"
 EVIL = MARKUP + BYTES
 SHORT = "<img src=x onerror=window.pwned=1>\u202e\x1b[2J"
 LINK = "javascript:window.pwned=1"
@@ -28,11 +26,6 @@ LONG = 100_000
 """Tokens of one sample."""
 
 MEGABYTE = 1_000_000
-
-
-def clean(text: str) -> str:
-    """Without half a surrogate, which no Arrow text can hold."""
-    return text.replace("\ud800", "")
 
 
 def write(run: Path, tokenizer: Path) -> Path:
@@ -50,13 +43,13 @@ def write(run: Path, tokenizer: Path) -> Path:
             "recipe": {"name": EVIL, "stages": ["grpo"], "grpo": {"steps": 2}},
         }
         writer.write_run(json.loads(json.dumps(facts)))
-        writer.write_recipe(clean(EVIL))
+        writer.write_recipe(EVIL)
         for step in range(2):
             rows = [_row(f"s{i}/{SHORT}", i, LONG if (step, i) == (1, 0) else 40) for i in range(3)]
             record = make_record(
                 step, rows, **{f"family_reward/{_safe(SHORT)}": 0.5, f"reward_part/{_safe(SHORT)}": 1.0}
             )
-            writer.write_step(replace(record, loss_label=clean(EVIL)), rows)
+            writer.write_step(replace(record, loss_label=EVIL), rows)
         name = rows[1].sample.sample_id
         for code, claim in (("MSK003", EVIL), ("LEN001", LINK)):
             result = Finding(
@@ -69,7 +62,7 @@ def write(run: Path, tokenizer: Path) -> Path:
             )
             writer.write_event("finding", **finding_event(result))
         writer.write_event(EVIL, text=EVIL)
-        writer.write_event("incident", stage=EVIL, step=0, text=EVIL)
+        writer.write_event("incident", what=EVIL, stage=EVIL, step=0, text=EVIL)
         writer.write_event("boundary", stage=EVIL, step=0, lines=[[EVIL, EVIL]])
         writer.write_event("eval", name=EVIL, estimate={"mean": 0.5, "low": 0.4, "high": 0.6, "tasks": 3})
         writer.write_event("stopped", error=EVIL, reason=EVIL)
@@ -78,11 +71,11 @@ def write(run: Path, tokenizer: Path) -> Path:
 
 
 def _safe(text: str) -> str:
-    return clean(text).replace("/", "|")
+    return text.replace("/", "|")
 
 
 def _row(name: str, seed: int, length: int):
-    text = clean(EVIL if seed else EVIL + "A" * MEGABYTE)
+    text = EVIL if seed else EVIL + "A" * MEGABYTE
     row = make_row(name, length, seed=seed, reward=float(seed))
     sample = replace(
         row.sample,
@@ -97,7 +90,7 @@ def _row(name: str, seed: int, length: int):
     messages = (
         {"role": SHORT, "content": text},
         {"role": "assistant", "content": text},
-        {"role": LINK, "content": [{"x": clean(EVIL)}]},
+        {"role": LINK, "content": [{"x": EVIL}]},
     )
     return replace(
         row,
@@ -107,14 +100,14 @@ def _row(name: str, seed: int, length: int):
         status=Status.ERROR if seed == 2 else Status.DONE,
         reward_parts={SHORT: 1.0},
         messages=messages,
-        outcome={SHORT: clean(EVIL)},
+        outcome={SHORT: EVIL},
     )
 
 
 def _tokenizer(out: Path, like: Path) -> None:
     """A tokenizer of which some tokens are markup, and one is 1 MB long."""
     table = json.loads((like / "tokenizer.json").read_text())
-    for i, content in enumerate((clean(MARKUP), "\x1b[31m", "\u202e", "B" * MEGABYTE, LINK, "<b>")):
+    for i, content in enumerate((MARKUP, "\x1b[31m", "\u202e", "B" * MEGABYTE, LINK, "<b>")):
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
         table["added_tokens"].append({"id": 259 + i, "content": content, **flags})
     out.mkdir()

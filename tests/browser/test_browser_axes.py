@@ -151,7 +151,7 @@ def test_no_label_is_cut_off_or_lies_on_another(visit, rich, stretch):
     page = visit.go(f"#/run?run={rich.name}")
     page.get_by_role("button", name=stretch).click()
     draw_all(page)
-    page.wait_for_function(LAID_OUT)  # Plotly shows labels after it has measured them
+    page.wait_for_function(LAID_OUT, timeout=60_000)  # Plotly shows labels after it has measured them
     seen = set()
     for chart in page.evaluate(BOXES):
         for group in ("labels", "ticks"):

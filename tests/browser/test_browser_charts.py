@@ -121,7 +121,7 @@ def test_an_evaluation_says_its_interval_and_how_many_tasks_it_rests_on(visit, r
     expect(tile.locator(".more div").last).to_have_text("8 tasks")
     page = visit.go("#/")
     line = page.locator("tr", has=page.get_by_role("link", name=rich.name, exact=True))
-    expect(line.locator("td").nth(5)).to_contain_text("after_grpo, 8 tasks")
+    expect(line.locator("td").nth(6)).to_contain_text("after_grpo, 8 tasks")
 
 
 def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):

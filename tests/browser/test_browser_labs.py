@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hostile import BYTES, MARKUP, clean
+from hostile import BYTES, MARKUP
 from labs import CLEAR, HEADER, lab_in, run_of
 from playwright.sync_api import expect
 from test_browser_hostile import check
@@ -20,7 +20,7 @@ from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Ledger
 from truing.lab.verdicts.verdict import judge
 
-EVIL = clean(MARKUP)
+EVIL = MARKUP
 FIGURE = "document.querySelector('.js-plotly-plot')"
 HEADERS = {
     "h01": CLEAR,

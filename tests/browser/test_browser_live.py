@@ -15,7 +15,7 @@ from visiting import visiting
 SOURCE = ROOT / "src"
 STEPS = 40
 
-COUNT = "Array.from(document.querySelector('figure[aria-label=Reward] .plot').data[0].y)"
+COUNT = "Array.from(document.querySelector('figure[aria-label=Reward] .plot').data?.[0].y ?? [])"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from truing.doctor.rules import RULES
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow  # the notebooks train the same in make test-integration
+@pytest.mark.slow  # docs/notebooks train the same
 @pytest.mark.parametrize("block", [0, 1], ids=["reward", "agent"])
 def test_a_python_example_raises_the_reward(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

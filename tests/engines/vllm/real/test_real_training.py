@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import tomli_w
 from command import truing
 from conftest import PYTHON
@@ -21,6 +22,7 @@ RECIPE = {
 }
 
 
+@pytest.mark.slow
 def test_training_improves_a_task(smollm2, tmp_path):
     smollm2.plant("")
     engine = smollm2.recipe.engine.model_dump(include={"kind", "servers"})

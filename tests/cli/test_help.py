@@ -7,6 +7,8 @@ from command import truing
 
 import truing as package
 from truing.cli import PANELS
+from truing.cli.of_clone import command_of_clone
+from truing.errors import TruingError
 
 COMMANDS = {
     "Train": ["train", "eval", "engine"],
@@ -77,3 +79,9 @@ def test_a_wrong_command_or_option_is_an_error_with_the_nearest_name(words, near
     result = truing(*words)
     assert (result.code, result.out) == (2, "")
     assert nearest in result.err
+
+
+def test_a_command_of_dev_says_where_it_is_without_a_clone(tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.utils.repository.REPOSITORY", tmp_path)
+    with pytest.raises(TruingError, match=r"`truing faults` needs a clone(?s:.*)make install"):
+        command_of_clone("faults.command", "faults")(["on-policy-0"])

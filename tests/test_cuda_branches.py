@@ -20,7 +20,7 @@ from dev.measure.cases import CASES
 from truing.config import resolve
 from truing.distributed import ranks
 from truing.doctor.diagnosis import examine
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import changed_step
 from truing.doctor.rules import RULES, ref002
 from truing.doctor.verdict import Verdict
 from truing.engines import model_checks, open_engine

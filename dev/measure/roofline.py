@@ -21,7 +21,7 @@ from dev.measure.machine import gemm_rates, read_rate
 from dev.measure.random_models import model_folder
 from dev.measure.truing_side import TimedStep, run_case
 from truing.models.forward.token_tree import TokenTree, build_tree
-from truing.types.batch import StepRecord
+from truing.types.step_table import StepTable
 
 EMBEDDING = "embed_tokens"
 
@@ -112,7 +112,7 @@ def _better_rates(before: Mapping[str, float], after: Mapping[str, float]) -> di
 
 
 def lower_bounds(
-    case: Case, record: StepRecord, weights: WeightCounts, rates: MachineRates
+    case: Case, record: StepTable, weights: WeightCounts, rates: MachineRates
 ) -> dict[str, float]:
     """Return the least seconds of each part of a step."""
     rows, weight_count = case.prompts * case.group_size, weights.body + weights.head

@@ -20,7 +20,7 @@ from truing.doctor.oracle.forward import plain_logprobs
 from truing.instrumentation import cross_check
 from truing.instrumentation.forward_check import row_logits
 from truing.learner.learner import Learner
-from truing.learner.trace import loss_mask
+from truing.learner.optimizer_step import loss_mask
 from truing.models.forward.rounding_noise import random_rounding
 from truing.types.sample import Sample
 

@@ -20,11 +20,11 @@ from truing.engines import open_engine
 from truing.engines.base import Completion, Request, RunningBatch
 from truing.engines.local.engine import LocalEngine
 from truing.rewards import Rewards
-from truing.types.batch import StepRecord
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
+from truing.types.step_table import StepTable
 from truing.types.token import Origin
 
 FOUND = {"PROVEN", "EVIDENCE", "SUSPECT"}
@@ -135,7 +135,7 @@ class TimedStep:
     """One step of a run, and its seconds since the previous one, or since the start."""
 
     seconds: float
-    record: StepRecord
+    record: StepTable
 
     @property
     def is_audited(self) -> bool:

@@ -3,13 +3,13 @@
 import pytest
 
 from truing.analysis.scorecard import scorecard
-from truing.record import Segment, StepRow
+from truing.record import Segment, StepLine
 from truing.record.update_columns import columns_of
 
 
 def Step(metrics=None, stage="grpo", loss_label="on_policy"):
     """As much of an update as the scorecard reads."""
-    return StepRow(0, stage, loss_label, metrics or {}, {}, Segment("x.arrow", 1, ""))
+    return StepLine(0, stage, loss_label, metrics or {}, {}, Segment("x.arrow", 1, ""))
 
 
 def criteria_of(recipe, *steps, device="cpu"):

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rules.smp008 import RULE, bets
 from truing.doctor.verdict import Verdict
 
@@ -26,7 +27,7 @@ def test_draws_by_themselves_are_no_evidence_however_sure_the_policy(sharpness):
     step, draws = example_step(answers=(4,) * 8), torch.Generator().manual_seed(0)
     logits = (sharpness * torch.randn(20, generator=draws)).log_softmax(0)
     for _ in range(50):
-        ids = torch.multinomial(logits.exp(), len(step.row_of_token), replacement=True, generator=draws)
+        ids = torch.multinomial(logits.exp(), len(step.sample_of_token), replacement=True, generator=draws)
         ids[~step.tokens["policy_mask"]] = 1
         logprob = logits[ids].masked_fill(~step.tokens["policy_mask"], torch.nan)
         drawn = changed_step(step, token_ids=ids, sampler_logprob=logprob)
@@ -46,8 +47,8 @@ def test_attempts_whose_probability_is_not_known_are_not_bet_on():
     step = RULE.example()
     assert RULE.measure(step).group.compared == 6
     unknown = step.tokens["sampler_logprob"].clone()
-    unknown[step.row_of_token == 0] = torch.nan
+    unknown[step.sample_of_token == 0] = torch.nan
     assert RULE.measure(changed_step(step, sampler_logprob=unknown)).group.compared == 5
-    later = changed_step(step, rows={i: {"inner_step": 1} for i in range(8)}, without=["sampler_logprob"])
+    later = changed_step(step, samples={i: {"inner_step": 1} for i in range(8)}, without=["sampler_logprob"])
     assert RULE.measure(later).group.compared == 0
-    assert RULE.measure(replace(later, rows=step.rows)).group.compared == 6
+    assert RULE.measure(replace(later, rows=step.samples)).group.compared == 6

@@ -13,7 +13,8 @@ from dev.faults.run_fault import table_of
 from truing.api import bisect
 from truing.doctor.bisect import bisect as swap_each
 from truing.doctor.bisect import first_differing
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rules.msk007 import demonstrated_step
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
     healthy = example_step()
     assert first_differing(swap_each(healthy, {})) is None
     mask = healthy.tokens["policy_mask"].clone()
-    mask[healthy.position_in_row == 4] = False
+    mask[healthy.position_in_sample == 4] = False
     trials = {each.part: each for each in swap_each(changed_step(healthy, policy_mask=mask), {})}
     assert trials["mask"].state == "differs"
     assert trials["mask"].gradient > 0.1
@@ -88,7 +89,7 @@ def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
 
 def test_a_loss_without_a_gradient_is_reported_as_such():
     healthy = example_step()
-    nothing = changed_step(healthy, token_gradient=torch.zeros(len(healthy.row_of_token)))
+    nothing = changed_step(healthy, token_gradient=torch.zeros(len(healthy.sample_of_token)))
     trials = {each.part: each for each in swap_each(nothing, {})}
     assert trials["loss"].state == "differs"
     assert trials["loss"].gradient == math.inf

@@ -2,7 +2,8 @@
 
 import pytest
 
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rules.msk002 import RULE, masked
 from truing.types.token import Excluded
 
@@ -10,29 +11,29 @@ from truing.types.token import Excluded
 @pytest.mark.parametrize("name", ["kl_mask", "value_mask"])
 def test_a_sampled_token_that_a_mask_leaves_out_is_reported(name):
     step = example_step()
-    last_N = step.position_in_row == 5
-    left_out = changed_step(step, **{name: step.tokens["policy_mask"] & ~last_N})
+    last_N = step.position_in_sample == 5
+    left_out = changed_step(step, tokens={name: step.tokens["policy_mask"] & ~last_N})
     (claim,) = RULE.judge(RULE.measure(left_out))
     assert "not under the KL or the value loss" in claim.what
-    whole = changed_step(step, **{name: step.tokens["policy_mask"]})
+    whole = changed_step(step, tokens={name: step.tokens["policy_mask"]})
     assert list(RULE.judge(RULE.measure(whole))) == []
 
 
 def test_rows_that_are_not_kept_have_no_mask():
-    step = masked(example_step(), example_step().row_of_token < 4, Excluded.NOT_KEPT)
+    step = masked(example_step(), example_step().sample_of_token < 4, Excluded.NOT_KEPT)
     without = changed_step(step, kl_mask=step.tokens["policy_mask"])
     assert list(RULE.judge(RULE.measure(without))) == []
 
 
 def test_other_trainers_count_the_tokens_of_their_policy_loss():
     step = changed_step(example_step(), setup={"trainer": "trl"})
-    without = changed_step(step, kl_mask=step.tokens["policy_mask"] & (step.position_in_row != 5))
+    without = changed_step(step, kl_mask=step.tokens["policy_mask"] & (step.position_in_sample != 5))
     assert list(RULE.judge(RULE.measure(without))) == []
 
 
 def test_rejected_answers_are_under_no_loss_whatever_left_out_their_tokens():
     """Rejection sampling records them: some tokens were left out by the mask policy before."""
-    step = masked(example_step(), example_step().position_in_row == 4, Excluded.FORCED_ACTION)
+    step = masked(example_step(), example_step().position_in_sample == 4, Excluded.FORCED_ACTION)
     nothing_N = step.tokens["policy_mask"] & False
     rejected = changed_step(
         masked(step, step.tokens["policy_mask"], Excluded.NOT_KEPT),

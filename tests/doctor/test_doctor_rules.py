@@ -7,9 +7,8 @@ import torch
 
 from dev.pages.rules import pages
 from truing.doctor.diagnosis import Diagnosis, examine, is_finding, ranked, select_rules
-from truing.doctor.evidence import Setup, Step
-from truing.doctor.example_steps import changed_step, example_step
-from truing.doctor.history import Past
+from truing.doctor.evidence import Setup, Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.rule import SECTIONS
@@ -18,6 +17,7 @@ from truing.doctor.rules import RULES, msk003, rwd001
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.errors import RecipeError
 from truing.ops.losses import OBJECTIVES
+from truing.types.step_table import StepNumbers
 
 HEALTHY = {
     "grpo": {},
@@ -209,8 +209,8 @@ def test_a_fact_is_no_finding_and_is_distinguished():
 @pytest.mark.parametrize(("before", "verdict"), [(0.5, Verdict.FACT), (0.0, Verdict.SUSPECT)])
 def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_them(before, verdict):
     weights = {"before": "a", "after": "b", "next": "b"}
-    entries = [Past("grpo", 0, {"grad/norm": before}, {})]
-    step = changed_step(example_step(), past=entries, numbers={"grad/norm": 0.0}, facts={"weights": weights})
+    entries = [StepNumbers("grpo", 0, {"grad/norm": before}, {})]
+    step = changed_step(example_step(), past=entries, metrics={"grad/norm": 0.0}, facts={"weights": weights})
     (found,) = examine(step, [RULES["OPT001"]])[0]
     assert found.claim.verdict is verdict
 

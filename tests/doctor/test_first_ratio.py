@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import changed_step
 from truing.doctor.rules.rat002 import RULE, beside_bfloat16
 from truing.doctor.verdict import Verdict
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.history import FIRST, LAST, Dropped, History, audits_of, sum_of_audits
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import msk009, opt013, smp002
@@ -23,7 +24,7 @@ def history_of(updates, **numbers):
 
 
 def step_after(history, **changes):
-    return replace(changed_step(example_step(), **changes), past=history.past, dropped=history.dropped)
+    return replace(changed_step(example_step(), tokens=changes), past=history.past, dropped=history.dropped)
 
 
 @pytest.mark.parametrize("updates", [0, 3, FIRST + LAST, FIRST + LAST + 1, 3000])
@@ -71,8 +72,8 @@ def test_updates_that_are_not_known_are_not_counted_as_idle():
 
 
 def test_skipped_updates_are_not_counted_beyond_the_dropped_ones():
-    step = step_after(history_of(3000, gate_held_back=1.0), numbers={"gate/held_back": 1.0})
-    step = replace(step, numbers={name: x for name, x in step.numbers.items() if name != "grad/norm"})
+    step = step_after(history_of(3000, gate_held_back=1.0), metrics={"gate/held_back": 1.0})
+    step = replace(step, numbers={name: x for name, x in step.metrics.items() if name != "grad/norm"})
     measured = opt013.measure(step)
     assert (measured.held, measured.updates) == (LAST + 1, 3001)
 

@@ -7,7 +7,8 @@ import torch
 
 from truing.doctor import token_places as places_module
 from truing.doctor.diagnosis import examine
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.live_doctor import finding_event
 from truing.doctor.rules import RULES
 from truing.doctor.token_places import places
@@ -17,7 +18,7 @@ STEP = example_step()
 
 
 def mask(*tokens):
-    wrong_N = torch.zeros(len(STEP.row_of_token), dtype=torch.bool)
+    wrong_N = torch.zeros(len(STEP.sample_of_token), dtype=torch.bool)
     wrong_N[list(tokens)] = True
     return wrong_N
 
@@ -26,7 +27,7 @@ def test_each_stretch_of_a_row_is_one_and_rows_are_parted():
     first, second = STEP.starts[:2]
     length = STEP.lengths[0]
     assert second == first + length > 4
-    result = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.row_of_token) - 1))
+    result = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.sample_of_token) - 1))
     last = len(STEP.starts) - 1
     assert result.spans == (
         *(Span(0, 0, 2), Span(0, 3, 4), Span(0, length - 1, length), Span(1, 0, 2)),
@@ -37,9 +38,9 @@ def test_each_stretch_of_a_row_is_one_and_rows_are_parted():
 
 
 def test_the_last_token_and_the_first_are_no_neighbours():
-    whole = places(STEP, torch.ones(len(STEP.row_of_token), dtype=torch.bool))
+    whole = places(STEP, torch.ones(len(STEP.sample_of_token), dtype=torch.bool))
     assert whole.spans == tuple(Span(i, 0, length) for i, length in enumerate(STEP.lengths))
-    ends = places(STEP, mask(0, len(STEP.row_of_token) - 1))
+    ends = places(STEP, mask(0, len(STEP.sample_of_token) - 1))
     assert [each.row for each in ends.spans] == [0, len(STEP.starts) - 1]
 
 
@@ -50,8 +51,8 @@ def test_where_there_are_none_a_claim_says_nothing():
 
 def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
     monkeypatch.setattr(places_module, "MAX_SPANS", 2)
-    every = places(STEP, torch.ones(len(STEP.row_of_token), dtype=torch.bool))
-    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.row_of_token), len(STEP.starts))
+    every = places(STEP, torch.ones(len(STEP.sample_of_token), dtype=torch.bool))
+    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.sample_of_token), len(STEP.starts))
 
 
 @pytest.mark.parametrize("code", ["MSK001", "ADV001", "RAT001"])

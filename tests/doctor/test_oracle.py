@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.config import OptimizerConfig
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
@@ -32,10 +33,10 @@ from truing.types.token import Support
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
 def test_a_mean_over_ranks_of_their_token_means(stage):
     step = demonstrated_step() if stage == "sft" else example_step()
-    names = [row.sample_id for row in step.rows]
+    names = [row.sample_id for row in step.samples]
     ranks = {"rows": [{"of_rank": [names[:3], names[3:]]}]}  # 12 and 20 tokens
     step = changed_step(step, setup={"aggregation": "rank_token_mean"}, facts={"ranks": ranks})
-    own_N = torch.where(step.row_of_token < 3, 12, 20)
+    own_N = torch.where(step.sample_of_token < 3, 12, 20)
     mask_N = step.tokens["supervised_mask"] | step.tokens["policy_mask"]
     advantage_N = 1.0 if stage == "sft" else step.tokens["advantage"].nan_to_num().double()
     expected_N = mask_N * advantage_N / (2 * own_N)
@@ -63,10 +64,12 @@ def test_a_product_of_ratios_is_one_ratio_for_the_whole_answer():
     noise_N = 0.1 * torch.randn(len(mask_N), generator=torch.Generator().manual_seed(2))
     old_N = step.tokens["old_logprob"].double().nan_to_num()
     new_N = (old_N + noise_N.where(mask_N, 0.0)).requires_grad_()
-    rows = len(step.rows)
+    rows = len(step.samples)
 
     def per_row(x_N):
-        return torch.zeros(rows, dtype=torch.float64).index_add(0, step.row_of_token, x_N.where(mask_N, 0.0))
+        return torch.zeros(rows, dtype=torch.float64).index_add(
+            0, step.sample_of_token, x_N.where(mask_N, 0.0)
+        )
 
     ratio_B = per_row(new_N - old_N).exp()
     advantage_B = per_row(step.tokens["advantage"].double().nan_to_num()) / per_row(mask_N.double())
@@ -79,7 +82,7 @@ def test_a_product_of_ratios_is_one_ratio_for_the_whole_answer():
 
 def test_rows_without_a_reward_leave_the_baseline_of_another_trainers_group():
     step = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0), setup={"trainer": "trl"})
-    step = changed_step(step, rows={2: {"reward": float("nan")}}, setup={"advantage": "none"})
+    step = changed_step(step, samples={2: {"reward": float("nan")}}, setup={"advantage": "none"})
     expected_N = expected_group_advantages(step)
     first = [float(expected_N[part.stop - 1]) for _, _, part in step.slices()][:4]
     assert first == pytest.approx([2 / 3, -1 / 3, float("nan"), -1 / 3], nan_ok=True)

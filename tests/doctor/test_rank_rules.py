@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from truing.doctor.diagnosis import examine
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import changed_step
 from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt009, opt014
 from truing.doctor.rules.dst001 import Measured
 
@@ -117,7 +117,7 @@ def test_a_factor_of_each_rank(factors, what):
 
 def test_equal_shares_have_one_factor_and_are_still_a_denominator_of_the_rank():
     step = dst003._scaled(1.0, 1.0)
-    names = [row.sample_id for row in step.rows]
+    names = [row.sample_id for row in step.samples]
     rows = [dst003.NONE | {"of_rank": [names[:4], names[4:]]}]
     facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
     (found,) = claims(
@@ -128,7 +128,7 @@ def test_equal_shares_have_one_factor_and_are_still_a_denominator_of_the_rank():
 
 def test_a_factor_of_a_single_row_is_no_denominator_of_a_rank():
     step = dst003._scaled(1.0, 1.0)
-    factor_N = torch.where(step.row_of_token == 0, 0.5, 1.0)
+    factor_N = torch.where(step.sample_of_token == 0, 0.5, 1.0)
     assert claims("DST003", changed_step(step, token_gradient=step.tokens["token_gradient"] * factor_N)) == []
 
 
@@ -155,7 +155,7 @@ def test_norms_of_the_critic_count_too():
     ],
 )
 def test_an_average_over_ranks_is_named(known, numbers, what):
-    step = changed_step(opt014._handed(**known), numbers=numbers)
+    step = changed_step(opt014._handed(**known), metrics=numbers)
     assert [each.what for each in claims("OPT014", step)] == ([what] if what else [])
 
 

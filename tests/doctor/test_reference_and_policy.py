@@ -1,7 +1,7 @@
 """A fault in what scores the policy and the reference is not one of the reference."""
 
 from truing.doctor.diagnosis import examine, ranked
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import changed_step
 from truing.doctor.rules import RULES
 from truing.doctor.rules.smp004 import plain
 

@@ -20,7 +20,7 @@ def test_a_group_of_which_an_attempt_was_not_graded_again_explains_nothing():
     step = group_paid()
     facts = {**step.facts, "regraded": step.facts["regraded"][:-1]}
     part = replace(step, facts=facts)
-    groups = {row.group_id for row in step.rows}
+    groups = {row.group_id for row in step.samples}
     (claim,) = judged(part)
     assert claim.verdict is (Verdict.SUSPECT)  # seven differ: fewer than anybody proves something of
     assert len(groups) >= 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import changed_step
 from truing.doctor.route_difference import RouteDifference
 from truing.doctor.rules import opt006, smp004, smp005, smp009
 from truing.doctor.rules.smp012 import FITS, RULE

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from truing.doctor.diagnosis import examine
-from truing.doctor.example_steps import STOP_ID, changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import STOP_ID, example_step
 from truing.doctor.rules import RULES
 from truing.doctor.rules.len005 import cut, ended
 from truing.doctor.verdict import Verdict
@@ -106,7 +107,7 @@ def test_what_other_limits_end_is_left_alone(step):
 def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_not_full():
     def foreign(step):
         return changed_step(
-            step, rows={i: {"sampling_params": None, "ended_by": ""} for i in range(len(step.rows))}
+            step, samples={i: {"sampling_params": None, "ended_by": ""} for i in range(len(step.samples))}
         )
 
     assert claims_of(foreign(cut(5))) == []  # no row is longer: the context may have been full
@@ -120,12 +121,12 @@ def test_the_rows_of_an_attempt_may_come_in_any_order():
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[1] + step.lengths[1] - 1] = 30
     end = {"rollout_id": "attempt", "ended_by": str(EndedBy.LENGTH), "status": str(Status.TRUNCATED)}
-    (turn,) = step.rows[1].turns
+    (turn,) = step.samples[1].turns
     rows = {
         1: end | {"sample_id": "attempt#1", "turns": (replace(turn, finish_reason=FinishReason.LENGTH),)},
         2: end | {"sample_id": "attempt#0"},
     }
-    step = changed_step(step, token_ids=ids_N, rows=rows)
+    step = changed_step(step, token_ids=ids_N, samples=rows)
     attempt = next(each for each in step.rollouts() if len(each) == 2)
     assert [row.sample_id for _, row, _ in attempt] == ["attempt#0", "attempt#1"]
     assert claims_of(step) == []

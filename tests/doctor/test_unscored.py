@@ -5,7 +5,8 @@ import math
 import pytest
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 
@@ -13,7 +14,7 @@ UNSCORED, FAILED = {"reward": math.nan}, {"reward": math.nan, "status": "error"}
 
 
 def claims(rows, **streams):
-    step = changed_step(example_step(rewards=(1.0,) * 8), rows=rows, **streams)
+    step = changed_step(example_step(rewards=(1.0,) * 8), samples=rows, tokens=streams)
     return [found.claim for found in Diagnosis(select_rules(["RWD003"], [])).add(step)]
 
 
@@ -38,13 +39,13 @@ def test_two_of_eight_are_not_many():
 
 def test_demonstrations_in_a_batch_of_a_policy_are_not_attempts():
     step = example_step()
-    demo_N = step.tokens["policy_mask"] & (step.row_of_token < 3)
+    demo_N = step.tokens["policy_mask"] & (step.sample_of_token < 3)
     streams = {"policy_mask": step.tokens["policy_mask"] & ~demo_N, "supervised_mask": demo_N}
     assert claims(dict.fromkeys(range(3), UNSCORED), **streams) == []
 
 
 def test_equal_rewards_say_how_many_rows_have_none():
     step = RULES["RWD006"].example()
-    step = changed_step(step, rows=dict.fromkeys(range(4), UNSCORED))
+    step = changed_step(step, samples=dict.fromkeys(range(4), UNSCORED))
     (found,) = Diagnosis(select_rules(["RWD006"], [])).add(step)
     assert "4 rows of this update have no reward" in found.claim.got

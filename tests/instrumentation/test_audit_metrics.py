@@ -71,10 +71,10 @@ def test_the_record_has_what_the_rule_judges(mini, tmp_path):
     assert len(drawn) == 3
     for count, step in enumerate(drawn, 1):
         judged = RULES["SMP007"].measure(step)
-        assert step.numbers["audit/log10_odds"] == judged.together
-        assert sum(each.numbers["audit/tokens"] for each in drawn[:count]) == judged.tokens
-        assert step.numbers["mismatch/null_max_abs"] == step.facts["null"]["logprob"]
-        assert step.numbers["mismatch/max_abs"] < 1e-4
+        assert step.metrics["audit/log10_odds"] == judged.together
+        assert sum(each.metrics["audit/tokens"] for each in drawn[:count]) == judged.tokens
+        assert step.metrics["mismatch/null_max_abs"] == step.facts["null"]["logprob"]
+        assert step.metrics["mismatch/max_abs"] < 1e-4
     rows = [row for row in RunReader(run).steps() if row.stage == "sft"]
     assert all("null" in row.facts for row in rows)
     assert not any(name.startswith(("audit/", "mismatch/")) for row in rows for name in row.metrics)

@@ -10,7 +10,7 @@ from truing.metrics.context import characters_lost, context_metrics, cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.episodes import episode_metrics
 from truing.record import SampleRow
-from truing.record.rows import TRAINER_NUMBERS
+from truing.record.step_line import TRAINER_NUMBERS
 from truing.types.status import EndedBy, Status
 
 

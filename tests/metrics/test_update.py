@@ -22,7 +22,7 @@ from truing.metrics.update import (
 )
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
-from truing.record.rows import TRAINER_NUMBERS
+from truing.record.step_line import TRAINER_NUMBERS
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status

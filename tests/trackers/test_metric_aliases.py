@@ -17,7 +17,7 @@ from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import step_metrics
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
-from truing.record.rows import TRAINER_NUMBERS
+from truing.record.step_line import TRAINER_NUMBERS
 from truing.trackers.aliases import ALIASES, TRL_NAMES, trl_metrics, with_aliases
 from truing.trackers.dispatch import TrackerListener
 from truing.types.status import EndedBy, Status

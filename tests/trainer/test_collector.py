@@ -12,7 +12,7 @@ from dev.faults.fake_vllm.threads import fake_vllm
 from dev.faults.run_fault import BASE_RECIPE
 from truing.doctor.live_doctor import LiveDoctor
 from truing.errors import ProvenError, RecipeError
-from truing.record import RunReader, StepRow
+from truing.record import RunReader, StepLine
 from truing.trainer import collector
 from truing.trainer.preflight import random_reward
 
@@ -49,7 +49,7 @@ class Collected(NamedTuple):
     """A run: its folder, its steps of GRPO, and by step whether the thread that trains collected it."""
 
     run: Path
-    steps: list[StepRow]
+    steps: list[StepLine]
     in_training_thread: dict[int, bool]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from truing.record import Event, RunReader
-from truing.record.rows import StepRow
 from truing.record.segments import table_of
+from truing.record.step_line import StepLine
 
 MEASURED_METRICS = ("throughput/", "memory/")
 RESTART_EVENTS = ("resumed", "memory", "stage", "numbers", "stopped")
@@ -45,7 +45,7 @@ def _different_updates(reference: Path, run: Path) -> Iterator[str]:
             yield f"{place}: {columns} of its rows"
 
 
-def _line(step: StepRow) -> dict[str, str]:
+def _line(step: StepLine) -> dict[str, str]:
     """Return the parts of a line as JSON, without what is measured in seconds and bytes."""
     parts = {"label": step.loss_label, "rows": step.segment.rows, **_unmeasured(step.metrics), **step.facts}
     if receipt := step.facts.get("publication"):  # a server that was started anew is proven with other turns

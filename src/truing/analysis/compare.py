@@ -1,7 +1,7 @@
 """Compares two runs: configuration differences, and the first update, sample and token that differ."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from truing.analysis.paired_difference import Gain, gain_lines, paired_gains, se
 from truing.analysis.side_by_side import ComparedValue, side_by_side, side_by_side_lines
 from truing.config.secrets import without_secrets
 from truing.record.malformed import as_record_error
-from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
+from truing.types.step_table import StepTable
 from truing.utils.format import with_count
 
 STREAMS = (
@@ -28,7 +28,10 @@ STREAMS = (
     "value",
     "advantage",
     "returns",
-    *TRAINER_NUMBERS,
+    "new_logprob",
+    "entropy",
+    "raw_entropy",
+    "token_gradient",
 )
 """In order of computation: the first that differs is closest to the cause."""
 
@@ -63,8 +66,8 @@ class UpdateDifference:
 class TextDifference:
     """A sample of one task in both runs, and its first token that differs."""
 
-    step: StepRow
-    rows: tuple[SampleRow, SampleRow]
+    tables: tuple[StepTable, StepTable]
+    samples: tuple[int, int]  # its index in each
     token: int
 
 
@@ -128,7 +131,7 @@ def first_difference(
         if (row.stage, row.step) != (other.stage, other.step):
             places = [f"{each.stage} {each.step + 1}" for each in (row, other)]
             return index, UpdateDifference(row.stage, row.step, "order of updates", places[0], places[1])
-        if difference := _update_difference(row, other, first.reader.rows(row), second.reader.rows(other)):
+        if difference := _update_difference(first.reader.table(row), second.reader.table(other)):
             return index, difference
     if limit == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
@@ -146,38 +149,34 @@ def first_text_difference(
         locations = [(row.stage, row.step) for row in pair]
         if locations[0] != locations[1]:
             return None
-        rows, second_rows = (run.reader.rows(row) for run, row in zip((first, second), pair, strict=True))
-        second_by_id = {(row.sample.sample_id, row.sample.task_id): row for row in second_rows}
-        for row in rows:
-            other = second_by_id.get((row.sample.sample_id, row.sample.task_id))
-            if other is not None and (
-                difference := _stream_difference(locations[0], "token_ids", row, other)
+        table, second_table = first.reader.table(pair[0]), second.reader.table(pair[1])
+        second_by_id = {(each.sample_id, each.task_id): i for i, each in enumerate(second_table.samples)}
+        for here, sample in enumerate(table.samples):
+            there = second_by_id.get((sample.sample_id, sample.task_id))
+            if there is not None and (
+                difference := _stream_difference("token_ids", table, here, second_table, there)
             ):
                 assert difference.token is not None
-                return TextDifference(pair[0], (row, other), difference.token)
+                return TextDifference((table, second_table), (here, there), difference.token)
     return None
 
 
-def _update_difference(
-    first: StepRow, second: StepRow, rows: Sequence[SampleRow], other_rows: Sequence[SampleRow]
-) -> UpdateDifference | None:
+def _update_difference(first: StepTable, second: StepTable) -> UpdateDifference | None:
     """Return the first stream (in order of computation) or fact in which two updates differ."""
     location = first.stage, first.step
-    ids = [row.sample.sample_id for row in rows], [row.sample.sample_id for row in other_rows]
+    ids = [sample.sample_id for sample in first.samples], [sample.sample_id for sample in second.samples]
     if ids[0] != ids[1]:
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
         values = ids if at is None else (ids[0][at], ids[1][at])
         here, there = (len(each) if at is None else each for each in values)
         return UpdateDifference(*location, "rows", here, there)
     for name in STREAMS:
-        for row, other in zip(rows, other_rows, strict=True):
-            if difference := _stream_difference(location, name, row, other):
+        for i in range(len(first.samples)):
+            if difference := _stream_difference(name, first, i, second, i):
                 return difference
-    for row, other in zip(rows, other_rows, strict=True):
-        if not _equal(row.sample.reward, other.sample.reward):
-            return UpdateDifference(
-                *location, "reward", row.sample.reward, other.sample.reward, row.sample.sample_id
-            )
+    for one, other in zip(first.samples, second.samples, strict=True):
+        if not _equal(one.reward, other.reward):
+            return UpdateDifference(*location, "reward", one.reward, other.reward, one.sample_id)
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
         return UpdateDifference(*location, "weights after the update", weights[0], weights[1])
@@ -185,23 +184,26 @@ def _update_difference(
 
 
 def _stream_difference(
-    location: tuple[str, int], name: str, row: SampleRow, other: SampleRow
+    name: str, table: StepTable, here: int, other: StepTable, there: int
 ) -> UpdateDifference | None:
     """Return the first token of a sample at which a stream differs."""
-    first, second = (_stream(each, name) for each in (row, other))
+    first, second = _stream(table, here, name), _stream(other, there, name)
     length = min(len(first), len(second))
     equal_T = (first[:length] == second[:length]) | (_missing(first[:length]) & _missing(second[:length]))
     if equal_T.all() and len(first) == len(second):
         return None
     differences = (~equal_T).nonzero()[:, 0].tolist()
     token = differences[0] if differences else length
-    here, there = (each[token].item() if token < len(each) else None for each in (first, second))
+    mine, theirs = (each[token].item() if token < len(each) else None for each in (first, second))
     count = len(differences) + abs(len(first) - len(second))
-    return UpdateDifference(*location, name, here, there, row.sample.sample_id, token, count)
+    sample_id = table.samples[here].sample_id
+    return UpdateDifference(table.stage, table.step, name, mine, theirs, sample_id, token, count)
 
 
-def _stream(row: SampleRow, name: str) -> Tensor:
-    return getattr(row if name in TRAINER_NUMBERS else row.sample, name)
+def _stream(table: StepTable, index: int, name: str) -> Tensor:
+    """Return a stream of a sample, [T]; NaN where the step does not have it."""
+    stream_N = table.tokens[name] if name in table.tokens else table.numbers(name)
+    return stream_N[table.part(index)]
 
 
 def _missing(stream: Tensor) -> Tensor:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.diagnosis import examine
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.oracle.advantages import (
     expected_gae,
     expected_group_advantages,
@@ -126,7 +125,7 @@ def _downstream(before: Step, after: Step) -> Step:
         or after.tokens["token_gradient"] is not before.tokens["token_gradient"]
     ):
         return after
-    if len(after.row_of_token) != len(before.row_of_token) or before.missing(RULES["MSK003"].needs):
+    if len(after.sample_of_token) != len(before.sample_of_token) or before.missing(RULES["MSK003"].needs):
         return after
     follows_N = expected_token_gradients(after) - expected_token_gradients(before)
     return changed_step(
@@ -187,7 +186,7 @@ def swap_mask(step: Step) -> Swapped | str:
     if step.setup.mask == "no_structure" and "structure" not in step.tokens:
         return "needs the scaffolding tokens of calls"
     origin_N = step.tokens["origin"]
-    updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row_of_token]
+    updated = torch.tensor(step.kept)[step.sample_of_token]
     expected = {
         "policy_mask": declared_mask(step) & ~declared_exclusions(step) & updated,
         "supervised_mask": (origin_N == Origin.DEMO) & updated,
@@ -235,7 +234,7 @@ def _advantages(step: Step) -> Tensor | None:
         return None if missing else expected_gae(step, trajectories_of(step), **declared)[1]
     if step.setup.advantage == "return":
         return expected_reinforce_advantages(step, trajectories_of(step))[1]
-    if step.setup.advantage in ("group", "batch", "none", "loo") and step.has("row.group_id"):
+    if step.setup.advantage in ("group", "batch", "none", "loo") and step.has("sample.group_id"):
         return expected_group_advantages(step)
     return None
 

@@ -56,7 +56,7 @@ def examine(
             if claim.verdict is Verdict.NOT_CHECKED:
                 missing[rule.code].append(claim.what)
                 continue
-            sample = "" if claim.row is None else step.rows[claim.row].sample_id
+            sample = "" if claim.row is None else step.samples[claim.row].sample_id
             marks = _marks(step, claim)
             findings.append(Finding(rule.code, rule.name, step.stage, step.step, claim, sample, marks))
     return findings, missing
@@ -66,10 +66,10 @@ def _marks(step: Step, claim: Claim) -> Marks:
     """Return the marked tokens of a claim, by sample."""
     if claim.row is None:
         return {}
-    marks: dict[str, tuple[tuple[int, int], ...]] = {step.rows[claim.row].sample_id: ()}
+    marks: dict[str, tuple[tuple[int, int], ...]] = {step.samples[claim.row].sample_id: ()}
     spans = claim.spans or (Span(claim.row, claim.start, claim.end),)
     for row, start, end in (each for each in spans if each.end > each.start):
-        name = step.rows[row].sample_id
+        name = step.samples[row].sample_id
         marks[name] = (*marks.get(name, ()), (start, end))
     return marks
 

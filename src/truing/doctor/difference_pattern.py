@@ -78,7 +78,7 @@ def _shift(step: Step, sampler_N: Tensor, new_N: Tensor, difference_N: Tensor) -
     means = {0: float(difference_N.abs().nanmean())}
     for shift in (-2, -1, 1, 2):
         moved_N = torch.roll(new_N, -shift) - sampler_N
-        same_row_N = torch.roll(step.row_of_token, -shift) == step.row_of_token
+        same_row_N = torch.roll(step.sample_of_token, -shift) == step.sample_of_token
         moved_n = moved_N[same_row_N & ~difference_N.isnan() & ~moved_N.isnan()]
         if len(moved_n) >= FEWEST:
             means[shift] = float(moved_n.abs().mean())
@@ -88,8 +88,8 @@ def _shift(step: Step, sampler_N: Tensor, new_N: Tensor, difference_N: Tensor) -
 
 def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
     """Return the number of rows with nine tenths of the difference, and of all rows."""
-    zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
-    sum_B = zero_B.index_add(0, step.row_of_token, difference_N.abs().nan_to_num())
-    compared = int((zero_B.index_add(0, step.row_of_token, (~difference_N.isnan()).double()) > 0).sum())
+    zero_B = torch.zeros(len(step.samples), dtype=torch.float64)
+    sum_B = zero_B.index_add(0, step.sample_of_token, difference_N.abs().nan_to_num())
+    compared = int((zero_B.index_add(0, step.sample_of_token, (~difference_N.isnan()).double()) > 0).sum())
     share_B = sum_B.sort(descending=True).values.cumsum(0) / sum_B.sum().clamp(min=1e-30)
     return int((share_B < 0.9).sum()) + 1, compared

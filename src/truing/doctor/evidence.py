@@ -1,23 +1,22 @@
-"""The doctor's input: an update of any trainer. Anything may be wrong or missing.
+"""The doctor's input: a step of any trainer. Anything may be wrong or missing.
 
-A ``Step`` comes from a run's record, from the update of a running trainer, or from another trainer. Nothing
-in it is validated: that is the task of rules. A missing value is absent, and a rule that needs it is NOT
-CHECKED.
+A ``Step`` comes from a run's record, from a running trainer, or from another trainer. Nothing in it is
+validated: that is the task of rules. A missing value is absent, and a rule that needs it is NOT CHECKED.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from truing.doctor.history import FIRST, Dropped, Past
+from truing.doctor.history import FIRST, Dropped, History
 from truing.doctor.rule_inputs import INPUTS
-from truing.types.sample import TurnSpan
-from truing.types.sampling_params import SamplingParams
+from truing.types.sample import SampleFacts
+from truing.types.step_table import PASS_STREAMS, Passes, StepNumbers, StepTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,71 +85,18 @@ class Setup:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Row:
-    """The known properties of one sequence."""
+class Step(StepTable):
+    """A step, what its trainer declares, and what is kept of the steps before."""
 
-    sample_id: str
-    rollout_id: str
-    group_id: str
-    task_id: str
-    family: str
-    prompt_hash: str
-    prompt_length: int
-    turns: tuple[TurnSpan, ...]
-    sampling_params: SamplingParams | None
-    reward: float  # NaN without one
-    reward_parts: Mapping[str, float]
-    status: str
-    truncated: bool
-    text: str  # the graded text
-    inner_step: int  # the update of these numbers; −1 if it was in none
-    kept: bool = True  # whether the update trains on it
-    messages: tuple[Mapping[str, Any], ...] = ()
-    bootstrap_value: float = float("nan")
-    ended_by: str = ""  # an ``EndedBy``; "" is unknown
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Step:
-    """One update. Streams hold the N tokens of all rows, one row after the other."""
-
-    stage: str
-    step: int
     setup: Setup
-    rows: Sequence[Row]
-    lengths: Sequence[int]
-    tokens: Mapping[str, Tensor]  # name of a stream → [N]
-    numbers: Mapping[str, float]  # metrics of the trainer
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # measured with the update
-    past: Sequence[Past] = ()  # the kept earlier updates, oldest first
+    past: Sequence[StepNumbers] = ()  # the kept earlier steps, oldest first
     dropped: Mapping[str, Dropped] = field(default_factory=dict[str, Dropped])  # the others, by stage
 
-    @cached_property
-    def row_of_token(self) -> Tensor:
-        """Return the row of each token: [N] int64."""
-        return torch.repeat_interleave(torch.tensor(self.lengths, dtype=torch.int64))
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """Return the first index of each row among the N tokens."""
-        total, starts = 0, []
-        for length in self.lengths:
-            starts.append(total)
-            total += length
-        return starts
-
-    @cached_property
-    def position_in_row(self) -> Tensor:
-        """Return the index of each token within its row: [N] int64."""
-        starts = torch.tensor(self.starts, dtype=torch.int64)
-        return torch.arange(len(self.row_of_token)) - starts[self.row_of_token]
-
-    @cached_property
-    def rank_of_row(self) -> Tensor:
-        """Return the rank that computed each row: [B] int64; −1 if unknown, the last of several."""
-        updates = [each["of_rank"] for each in self.facts.get("ranks", {}).get("rows", [])]
-        owner = {name: rank for of_rank in updates for rank, names in enumerate(of_rank) for name in names}
-        return torch.tensor([owner.get(row.sample_id, -1) for row in self.rows], dtype=torch.int64)
+    @classmethod
+    def of(cls, table: StepTable, setup: Setup, history: History) -> "Step":
+        """Return a table with what its trainer declares, and the steps before it."""
+        known = {item.name: getattr(table, item.name) for item in fields(StepTable)}
+        return cls(**known, setup=setup, past=history.past, dropped=history.dropped)
 
     @property
     def is_first_of_stage(self) -> bool:
@@ -158,12 +104,12 @@ class Step:
         return not self.past_of_stage
 
     @cached_property
-    def past_of_stage(self) -> list[Past]:
+    def past_of_stage(self) -> list[StepNumbers]:
         """Return the kept earlier updates of the same stage: its first and last ones."""
         return [past for past in self.past if past.stage == self.stage]
 
     @cached_property
-    def latest(self) -> list[Past]:
+    def latest(self) -> list[StepNumbers]:
         """Return those directly before this update, without a gap."""
         return self.past_of_stage[FIRST if self.stage in self.dropped else 0 :]
 
@@ -177,25 +123,22 @@ class Step:
         """Return the number of earlier updates of all stages."""
         return len(self.past) + sum(each.updates for each in self.dropped.values())
 
-    def slices(self) -> Iterator[tuple[int, Row, slice]]:
-        """Yield each row with its index and its part of the streams."""
-        for index, (row, start, length) in enumerate(zip(self.rows, self.starts, self.lengths, strict=True)):
-            yield index, row, slice(start, start + length)
+    def rollouts(self) -> list[list[tuple[int, SampleFacts, slice]]]:
+        """Return the samples of each rollout in the order of its turns, as ``slices`` yields them.
 
-    def rollouts(self) -> list[list[tuple[int, Row, slice]]]:
-        """Return the rows of each rollout in the order of its turns, as ``slices`` yields them.
-
-        An update may compute them in another order. ``ROLLOUT#2`` is the third row of a rollout.
+        A step may compute them in another order. ``ROLLOUT#2`` is the third sample of a rollout.
         """
-        rollouts: dict[str, list[tuple[int, int, Row, slice]]] = {}
-        for index, row, part in self.slices():
-            number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
+        rollouts: dict[str, list[tuple[int, int, SampleFacts, slice]]] = {}
+        for index, sample, part in self.slices():
+            number = sample.sample_id.rpartition("#")[2] if "#" in sample.sample_id else ""
             place = int(number) if number.isdecimal() else index
-            rollouts.setdefault(row.rollout_id, []).append((place, index, row, part))
-        return [[each[1:] for each in sorted(rows, key=lambda each: each[:2])] for rows in rollouts.values()]
+            rollouts.setdefault(sample.rollout_id, []).append((place, index, sample, part))
+        return [
+            [each[1:] for each in sorted(parts, key=lambda each: each[:2])] for parts in rollouts.values()
+        ]
 
     def has(self, need: str) -> bool:
-        """Return whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…`, `row.…`, `a | b`.
+        """Return whether an input is there: a stream, `setup.…`, `facts.…`, `metrics.…`, `sample.…`, `a | b`.
 
         A number that is not finite is not there: no rule can be clean on it.
         """
@@ -205,10 +148,10 @@ class Step:
         match kind:
             case "setup":
                 return getattr(self.setup, name) is not None
-            case "row":
-                return any(_known(getattr(row, name)) for row in self.rows)
-            case "numbers":
-                return math.isfinite(self.numbers.get(name, math.nan))
+            case "sample":
+                return any(_known(getattr(sample, name)) for sample in self.samples)
+            case "metrics":
+                return math.isfinite(self.metrics.get(name, math.nan))
             case _:
                 return name in {"facts": self.facts, "": self.tokens}[kind]
 
@@ -222,9 +165,59 @@ class Step:
 
     def _has_number(self, need: str) -> bool:
         """Return whether a need, or one of its alternatives, is a number of this step."""
-        return any(either.removeprefix("numbers.") in self.numbers for either in need.split(" | "))
+        return any(either.removeprefix("metrics.") in self.metrics for either in need.split(" | "))
 
 
 def _known(value: Any) -> bool:
-    """Return whether a property of a row is known: finite, and not an empty text or list."""
+    """Return whether a property of a sample is known: finite, and not an empty text or list."""
     return math.isfinite(value) if isinstance(value, float) else value not in ("", (), None)
+
+
+def changed_step(
+    step: Step,
+    *,
+    samples: Mapping[int, Mapping[str, Any]] = {},
+    setup: Mapping[str, Any] = {},
+    facts: Mapping[str, Any] = {},
+    metrics: Mapping[str, float] = {},
+    past: Sequence[StepNumbers] | None = None,
+    without: Sequence[str] = (),
+    tokens: Mapping[str, Tensor] = {},
+    **streams: Tensor,
+) -> Step:
+    """Return the step with other samples (by index), settings, facts, metrics or streams; without some.
+
+    Streams are [N]; of passes they are those of each sample's last one, the only one that is kept.
+    """
+    known = {name: each for name, each in {**step.tokens, **tokens, **streams}.items() if name not in without}
+    return replace(
+        step,
+        samples=[replace(sample, **samples.get(index, {})) for index, sample in enumerate(step.samples)],
+        setup=replace(step.setup, **setup),
+        facts={name: x for name, x in (dict(step.facts) | dict(facts)).items() if name not in without},
+        metrics={**step.metrics, **metrics},
+        past=step.past if past is None else past,
+        streams={name: each for name, each in known.items() if name not in PASS_STREAMS},
+        passes=_last_passes(step, step.optimizer_step_of_sample, known),
+    )
+
+
+def with_optimizer_steps(step: Step, numbers: Mapping[int, int]) -> Step:
+    """Return the step with other optimizer steps of samples, by index; −1 for a sample that has none."""
+    last_B = torch.tensor(
+        [numbers.get(index, int(number)) for index, number in enumerate(step.optimizer_step_of_sample)]
+    )
+    return replace(step, passes=_last_passes(step, last_B, step.tokens))
+
+
+def _last_passes(step: Step, last_B: Tensor, tokens: Mapping[str, Tensor]) -> Passes:
+    """Return one pass of each sample whose optimizer step is not −1, with these streams, [N]."""
+    index_P = (last_B >= 0).nonzero()[:, 0]
+    token_N = (last_B >= 0)[step.sample_of_token]
+    return Passes(
+        sample=index_P,
+        optimizer_step=last_B[index_P],
+        micro_batch=torch.zeros_like(index_P),
+        rank=step.rank_of_sample[index_P].clamp(min=0),
+        streams={name: tokens[name][token_N] for name in PASS_STREAMS if name in tokens},
+    )

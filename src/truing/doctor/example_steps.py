@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row, Setup, Step
-from truing.doctor.history import Past
+from truing.doctor.evidence import Setup, Step, changed_step
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.token_gradients import expected_token_gradients
-from truing.types.sample import TurnSpan
+from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
+from truing.types.step_table import Passes, StepNumbers, starts_of
 from truing.types.token import Excluded, Origin
 
 STOP_ID, OPENING_ID = 2, 9
@@ -60,19 +60,21 @@ def example_step(
         setup: changed settings.
     """
     declared = replace(GRPO_SETUP, **setup)
-    rows, streams = [], []
+    samples, streams = [], []
     for index, (length, reward) in enumerate(zip(answers, rewards, strict=True)):
-        rows.append(_row(index, prompt, length, reward))
+        samples.append(_sample(index, prompt, length, reward))
         streams.append(_streams(index, prompt, length))
     tokens = {name: torch.cat([each[name] for each in streams]) for name in streams[0]}
+    new_logprob_N = tokens["old_logprob"]
     step = Step(
         stage="grpo",
         step=0,
         setup=declared,
-        rows=rows,
-        lengths=[prompt + length for length in answers],
-        tokens=tokens,
-        numbers={"grad/norm": 1.0, "lr": 1e-3, "alignment": 1.0},
+        samples=samples,
+        starts=starts_of([prompt + length for length in answers]),
+        streams=tokens,
+        passes=Passes.one_each(len(samples), {"new_logprob": new_logprob_N}),
+        metrics={"grad/norm": 1.0, "lr": 1e-3, "alignment": 1.0},
         facts={"weights": {"before": "a", "after": "b", "next": "b"}},
     )
     advantage = [
@@ -85,32 +87,8 @@ def example_step(
         )
         for i, reward in enumerate(rewards)
     ]
-    advantage_N = torch.tensor(advantage)[step.row_of_token].masked_fill(~tokens["policy_mask"], torch.nan)
+    advantage_N = torch.tensor(advantage)[step.sample_of_token].masked_fill(~tokens["policy_mask"], torch.nan)
     return with_token_gradients(changed_step(step, advantage=advantage_N))
-
-
-def changed_step(
-    step: Step,
-    *,
-    rows: Mapping[int, Mapping[str, Any]] = {},
-    setup: Mapping[str, Any] = {},
-    facts: Mapping[str, Any] = {},
-    numbers: Mapping[str, float] = {},
-    past: Sequence[Past] | None = None,
-    without: Sequence[str] = (),
-    tokens: Mapping[str, Tensor] = {},
-    **streams: Tensor,
-) -> Step:
-    """Return the step with other rows (by index), settings, facts, numbers or streams; without some."""
-    return replace(
-        step,
-        rows=[replace(row, **rows.get(index, {})) for index, row in enumerate(step.rows)],
-        setup=replace(step.setup, **setup),
-        facts={name: x for name, x in (dict(step.facts) | dict(facts)).items() if name not in without},
-        numbers={**step.numbers, **numbers},
-        past=step.past if past is None else past,
-        tokens={name: x for name, x in {**step.tokens, **tokens, **streams}.items() if name not in without},
-    )
 
 
 def with_token_gradients(step: Step) -> Step:
@@ -124,17 +102,17 @@ def past_step(
     *,
     stage: str = "grpo",
     facts: Mapping[str, Any] = {},
-    numbers: Mapping[str, float] = {},
+    metrics: Mapping[str, float] = {},
     **named: float,
-) -> Past:
+) -> StepNumbers:
     """Return an earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
     also = {name.replace("_", "/", 1): value for name, value in named.items()}
-    return Past(stage, step, {**numbers, **also}, facts)
+    return StepNumbers(stage, step, {**metrics, **also}, facts)
 
 
-def _row(index: int, prompt: int, length: int, reward: float) -> Row:
+def _sample(index: int, prompt: int, length: int, reward: float) -> SampleFacts:
     turn = TurnSpan(prompt, prompt + length, FinishReason.STOP, 0, "a")
-    return Row(
+    return SampleFacts(
         sample_id=f"s{index}",
         rollout_id=f"s{index}",
         group_id=f"g{index // 4}",
@@ -149,7 +127,6 @@ def _row(index: int, prompt: int, length: int, reward: float) -> Row:
         status="done",
         truncated=False,
         text="4",
-        inner_step=0,
     )
 
 
@@ -174,5 +151,4 @@ def _streams(index: int, prompt: int, length: int) -> dict[str, Tensor]:
         "supervised_mask": torch.zeros(total, dtype=torch.bool),
         "sampler_logprob": logprob,
         "old_logprob": logprob,
-        "new_logprob": logprob,
     }

@@ -106,7 +106,7 @@ def forward_difference(step: Step, stream: str) -> ForwardDifference:
     """Return the comparison recorded with the update, and the largest difference of ``stream``."""
     plain = step.facts["plain"]
     sample, token = (plain.get("where") or {}).get(stream, ("", 0))
-    row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
+    row = next((index for index, row in enumerate(step.samples) if row.sample_id == sample), None)
     device = plain.get("device", "cpu")
     # in another precision a plain forward may be equal in two shapes, and still differ in a batch
     itself = plain.get("itself") if device == "cpu" else None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from truing.types.step_table import StepNumbers
+
 FIRST = 100
 """Updates that are kept of the start of a stage."""
 
@@ -17,23 +19,13 @@ Audit = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Past:
-    """The kept part of an earlier update."""
-
-    stage: str
-    step: int
-    numbers: Mapping[str, float]
-    facts: Mapping[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
 class Dropped:
     """Updates of a stage after its first and before its last ones."""
 
     updates: int = 0
     audits: tuple[Audit, ...] = ()  # their sum, if any was audited
 
-    def with_update(self, past: Past) -> "Dropped":
+    def with_update(self, past: StepNumbers) -> "Dropped":
         """Return these updates and one more."""
         audit = [past.facts["audit"]] if "audit" in past.facts else []
         added = (sum_of_audits([*self.audits, *audit]),) if audit else self.audits
@@ -58,14 +50,15 @@ def sum_of_audits(audits: Sequence[Audit]) -> Audit:
 class History:
     """The first and last updates of each stage, and how many are between them."""
 
-    def __init__(self, updates: Iterable[Past] = ()) -> None:
-        self._kept: dict[str, list[Past]] = {}
+    def __init__(self, updates: Iterable[StepNumbers] = ()) -> None:
+        self._kept: dict[str, list[StepNumbers]] = {}
         self._dropped: dict[str, Dropped] = {}
         for each in updates:
             self.add(each)
 
-    def add(self, update: Past) -> None:
-        """Add the newest update."""
+    def add(self, update: StepNumbers) -> None:
+        """Add the newest step."""
+        update = update.only_numbers
         kept = self._kept.setdefault(update.stage, [])
         kept.append(update)
         if len(kept) > FIRST + LAST:
@@ -73,7 +66,7 @@ class History:
             self._dropped[update.stage] = before.with_update(kept.pop(FIRST))
 
     @property
-    def past(self) -> tuple[Past, ...]:
+    def past(self) -> tuple[StepNumbers, ...]:
         """The kept updates, oldest first."""
         return tuple(chain.from_iterable(self._kept.values()))
 
@@ -87,6 +80,6 @@ class History:
         return audits_of(self._kept.get(stage, ()), self._dropped.get(stage, Dropped()))
 
 
-def audits_of(past: Iterable[Past], dropped: Dropped) -> list[Audit]:
+def audits_of(past: Iterable[StepNumbers], dropped: Dropped) -> list[Audit]:
     """Return the audits of draws of kept updates, after the sum of those of dropped ones."""
     return [*dropped.audits, *(each.facts["audit"] for each in past if "audit" in each.facts)]

@@ -6,18 +6,17 @@ from typing import Any
 from truing.config import Recipe
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Step
-from truing.doctor.history import History, Past
+from truing.doctor.history import History
 from truing.doctor.rules import RULES
-from truing.doctor.truing_run import setup_of, step_of
+from truing.doctor.truing_run import setup_of
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.errors import ProvenError, PublicationError
-from truing.record import SampleRow, StepRow
-from truing.types.batch import StepRecord
 from truing.types.sampling_params import SamplingParams
+from truing.types.step_table import StepNumbers, StepTable
 
 
 class LiveDoctor:
-    """State across updates: numbers and facts of earlier ones, and reported findings."""
+    """State across steps: numbers and facts of earlier ones, and reported findings."""
 
     def __init__(
         self,
@@ -32,14 +31,14 @@ class LiveDoctor:
         self.history = History()
         self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
-    def restore(self, rows: Iterable[StepRow], reported: Iterable[tuple[str, str, str, int]]) -> None:
+    def restore(self, steps: Iterable[StepNumbers], reported: Iterable[tuple[str, str, str, int]]) -> None:
         """Begin with the record, for a resumed or rolled-back run.
 
         Args:
-            rows: the recorded updates.
-            reported: code, verdict, stage and update of their findings.
+            steps: the recorded steps.
+            reported: code, verdict, stage and step of their findings.
         """
-        self.history = History(Past(row.stage, row.step, row.metrics, row.facts) for row in rows)
+        self.history = History(steps)
         broken = {each for each in self.reported if not each[1]}
         self.reported = {(code, verdict, stage) for code, verdict, stage, _ in reported} | broken
 
@@ -47,21 +46,18 @@ class LiveDoctor:
         """Return the facts of the kept updates of a stage, oldest first."""
         return [each.facts for each in self.history.past if each.stage == stage]
 
-    def diagnose(
-        self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
-    ) -> tuple[Step, list[Finding]]:
-        """Judge an update; return new findings in its stage, most specific cause first.
+    def diagnose(self, table: StepTable, recipe: Recipe) -> tuple[Step, list[Finding]]:
+        """Judge a step; return it as it was judged, and new findings in its stage, most specific cause first.
 
         A proof after a suspicion of the same rule is new.
         """
-        setup = setup_of(recipe, record.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
-        where = (record.stage, record.step)
-        step = step_of(*where, setup, rows, record.metrics, record.facts, self.history)
+        setup = setup_of(recipe, table.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
+        step = Step.of(table, setup, self.history)
         findings = self.diagnosis.add(step)
         self.diagnosis.findings.clear()  # those of a rule may come back in each of a million updates
-        self.history.add(Past(*where, record.metrics, record.facts))
+        self.history.add(table)
         firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
-        places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}
+        places = {code: (code, str(each.claim.verdict), table.stage) for code, each in firsts.items()}
         new = [
             each for each in findings if firsts[each.code] is each and places[each.code] not in self.reported
         ]

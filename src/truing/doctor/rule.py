@@ -69,13 +69,13 @@ def has_reference(step: Step) -> bool:
 def has_critic(step: Step) -> bool:
     """Return whether a critic is trained, or may be: a skipped update has no norm."""
     if "value" in step.tokens:
-        return "grad/norm" in step.numbers
+        return "grad/norm" in step.metrics
     return step.setup.algo in ("ppo", None)
 
 
 def has_gradient(step: Step) -> bool:
     """Return whether there is a gradient, or may be: a skipped update has no norm."""
-    return "token_gradient" not in step.tokens or "grad/norm" in step.numbers
+    return "token_gradient" not in step.tokens or "grad/norm" in step.metrics
 
 
 def always(step: Step) -> bool:

@@ -1,25 +1,30 @@
 """Updates of another trainer on disk: one file each, with the whole input of the doctor."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
-from truing.doctor.evidence import Row, Setup, Step
-from truing.doctor.history import History, Past
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.history import History
 from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
+from truing.types.sample import SampleFacts
+from truing.types.step_table import Passes, StepTable
 from truing.utils.file_mode import share_weights
 
 FILE_NAME = "{:06d}.step.safetensors"
 """Suffix of an update's file: streams as tensors, the rest as JSON metadata."""
 
-SETUP_ADAPTER, ROWS_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[Row])
+PASS_COLUMNS = ("sample", "optimizer_step", "micro_batch", "rank")
+
+SETUP_ADAPTER, SAMPLES_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[SampleFacts])
 """Return the Python value of a JSON value."""
 
 
@@ -36,17 +41,18 @@ class UpdateWriter:
     def write(self, step: Step) -> None:
         """Write an update atomically."""
         ids = step.tokens["token_ids"].unique().tolist() if "token_ids" in step.tokens else []
+        passes = step.passes
         metadata = {
-            "stage": step.stage,
-            "step": step.step,
+            "numbers": asdict(step.only_numbers),
             "setup": asdict(step.setup),
-            "rows": [asdict(row) for row in step.rows],
-            "lengths": list(step.lengths),
-            "numbers": dict(step.numbers),
-            "facts": dict(step.facts),
+            "samples": [asdict(sample) for sample in step.samples],
+            "starts": list(step.starts),
             "texts": dict(zip(ids, self.decode(ids), strict=True)),
         }
-        streams = {name: stream.contiguous() for name, stream in step.tokens.items()}
+        streams = {f"streams.{name}": stream_N for name, stream_N in step.streams.items()}
+        streams |= {f"passes.{name}": getattr(passes, name) for name in PASS_COLUMNS}
+        streams |= {f"passes.streams.{name}": stream_M for name, stream_M in passes.streams.items()}
+        streams = {name: stream.contiguous() for name, stream in streams.items()}
         path = self.folder / FILE_NAME.format(self.count)
         unfinished = path.with_suffix(".writing")
         save_file(streams, unfinished, {"step": json.dumps(metadata, default=str)})
@@ -61,27 +67,31 @@ def is_saved_audit(folder: Path) -> bool:
 
 
 def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
-    """Return each update with its earlier ones, and the text of its ids."""
+    """Yield each update with its earlier ones, and the text of its ids."""
     history = History()
     for path in sorted(folder.glob("*.step.safetensors")):
-        step, decode = _read(path)
-        yield replace(step, past=history.past, dropped=history.dropped), decode
-        history.add(Past(step.stage, step.step, step.numbers, step.facts))
+        table, setup, decode = _read(path)
+        yield Step.of(table, setup, history), decode
+        history.add(table)
 
 
-def _read(path: Path) -> tuple[Step, Decode]:
+def _read(path: Path) -> tuple[StepTable, Setup, Decode]:
     with safe_open(path, framework="pt") as file:
         metadata: dict[str, Any] = json.loads(file.metadata()["step"])
-        tokens = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     texts: dict[str, str] = metadata["texts"]
-    step = Step(
-        stage=metadata["stage"],
-        step=metadata["step"],
-        setup=SETUP_ADAPTER.validate_python(metadata["setup"]),
-        rows=ROWS_ADAPTER.validate_python(metadata["rows"]),
-        lengths=metadata["lengths"],
-        tokens=tokens,
-        numbers=metadata["numbers"],
-        facts=metadata["facts"],
+    table = StepTable(
+        **metadata["numbers"],
+        samples=SAMPLES_ADAPTER.validate_python(metadata["samples"]),
+        starts=metadata["starts"],
+        streams=_with_prefix(tensors, "streams."),
+        passes=Passes(
+            **{name: tensors[f"passes.{name}"] for name in PASS_COLUMNS},
+            streams=_with_prefix(tensors, "passes.streams."),
+        ),
     )
-    return step, lambda ids: [texts[str(i)] for i in ids]
+    return table, SETUP_ADAPTER.validate_python(metadata["setup"]), lambda ids: [texts[str(i)] for i in ids]
+
+
+def _with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}

@@ -61,19 +61,19 @@ class Places:
 def places(step: Step, wrong_N: Tensor, compared: int | None = None) -> Places:
     """Return the places where ``wrong_N`` [N] bool is true."""
     total = len(wrong_N) if compared is None else compared
-    rows = len(step.row_of_token[wrong_N].unique())
+    rows = len(step.sample_of_token[wrong_N].unique())
     return Places(int(wrong_N.sum()), rows, total, tuple(spans_of(step, wrong_N)[:MAX_SPANS]))
 
 
 def spans_of(step: Step, wrong_N: Tensor) -> list[Span]:
     """Return each stretch of true neighbours in one row."""
-    before_N = torch.roll(wrong_N, 1) & (torch.roll(step.row_of_token, 1) == step.row_of_token)
-    after_N = torch.roll(wrong_N, -1) & (torch.roll(step.row_of_token, -1) == step.row_of_token)
+    before_N = torch.roll(wrong_N, 1) & (torch.roll(step.sample_of_token, 1) == step.sample_of_token)
+    after_N = torch.roll(wrong_N, -1) & (torch.roll(step.sample_of_token, -1) == step.sample_of_token)
     if len(wrong_N):  # rolling wraps around
         before_N[0] = after_N[-1] = False
     starts, lasts = ((wrong_N & ~each_N).nonzero()[:, 0] for each_N in (before_N, after_N))
     offsets = torch.tensor(step.starts, dtype=torch.long)
-    rows = step.row_of_token[starts]
+    rows = step.sample_of_token[starts]
     firsts = (starts - offsets[rows]).tolist()
     ends = (lasts + 1 - offsets[rows]).tolist()
     return [Span(*each) for each in zip(rows.tolist(), firsts, ends, strict=True)]

@@ -5,19 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from truing.analysis.changed_settings import planned_steps, standing_rollbacks
 from truing.config import GrpoConfig, PolicyStage, Recipe, recipe_after_rollbacks, resolve
-from truing.doctor.evidence import Row, Setup, Step
-from truing.doctor.history import History, Past
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.history import History
 from truing.ops.losses import OBJECTIVES
-from truing.record import Event, RunReader, SampleRow
+from truing.record import Event, RunReader
 from truing.record.malformed import as_record_error
-from truing.record.rows import TRAINER_NUMBERS
 from truing.record.store import RUN
-from truing.types.sample import FLOAT_STREAMS, MASKS
 from truing.types.sampling_params import SamplingParams
 
 ADVANTAGE_OF_STAGE = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
@@ -114,38 +109,6 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
     }
 
 
-def step_of(
-    stage: str,
-    step: int,
-    setup: Setup,
-    rows: Sequence[SampleRow],
-    numbers: Mapping[str, float],
-    facts: Mapping[str, object],
-    history: History,
-) -> Step:
-    """Return a step of an update of Truing, with the recorded streams."""
-    samples = [row.sample for row in rows]
-    exact = ("token_ids", "origin", "excluded", *MASKS)
-    streams: dict[str, Tensor] = {name: torch.cat([getattr(s, name) for s in samples]) for name in exact}
-    for name in (*FLOAT_STREAMS, *TRAINER_NUMBERS):
-        owners = rows if name in TRAINER_NUMBERS else samples
-        stream = torch.cat([getattr(owner, name) for owner in owners])
-        if not stream.isnan().all():
-            streams[name] = stream
-    return Step(
-        stage=stage,
-        step=step,
-        setup=setup,
-        rows=[_row(row) for row in rows],
-        lengths=[len(sample) for sample in samples],
-        tokens=streams,
-        numbers=numbers,
-        facts=facts,
-        past=history.past,
-        dropped=history.dropped,
-    )
-
-
 def recorded_steps(run: Path) -> Iterator[Step]:
     """Yield every update of a run directory, each with the kept part of earlier ones."""
     reader = RunReader(run)
@@ -157,14 +120,13 @@ def recorded_steps(run: Path) -> Iterator[Step]:
         rewards = reader.run_fact("judged")["rewards"]
     events = [event for event in reader.events() if event.kind in CHANGES]
     history = History()
-    for row in reader.iter_steps():
-        with as_record_error(f"step {row.step} of stage {row.stage}"):
-            now = recipe_at(recipe, events, row.stage, row.step)
-            setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)
-            rows = reader.rows(row)
-            step = step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, history)
+    for line in reader.iter_steps():
+        with as_record_error(f"step {line.step} of stage {line.stage}"):
+            now = recipe_at(recipe, events, line.stage, line.step)
+            setup = setup_of(now, line.stage, sampling_params, bos_id, tools, rewards)
+            step = Step.of(reader.table(line), setup, history)
         yield step
-        history.add(Past(row.stage, row.step, row.metrics, row.facts))
+        history.add(line)
 
 
 def recipe_at(recipe: Recipe, events: Sequence[Event], stage: str, step: int) -> Recipe:
@@ -186,28 +148,3 @@ def recipe_at(recipe: Recipe, events: Sequence[Event], stage: str, step: int) ->
     rollbacks = standing_rollbacks(events, stage)
     number = max((n for n, each in enumerate(rollbacks, 1) if each["to"] <= step), default=0)
     return recipe_after_rollbacks(recipe, stage, number)
-
-
-def _row(row: SampleRow) -> Row:
-    sample = row.sample
-    return Row(
-        sample_id=sample.sample_id,
-        rollout_id=sample.rollout_id,
-        group_id=sample.group_id,
-        task_id=sample.task_id,
-        family=sample.family,
-        prompt_hash=sample.prompt_hash,
-        prompt_length=sample.prompt_length,
-        turns=sample.turns,
-        sampling_params=sample.sampling_params,
-        reward=sample.reward,
-        reward_parts=row.reward_parts,
-        status=str(row.status),
-        truncated=sample.truncated,
-        text=row.text,
-        inner_step=row.inner_step,
-        kept=row.inner_step >= 0,
-        messages=row.messages,
-        bootstrap_value=sample.bootstrap_value,
-        ended_by=str(row.ended_by),
-    )

@@ -15,10 +15,10 @@ from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, draw_audit_facts
 from truing.instrumentation.gradient_sum_check import check_gradient_sum
 from truing.instrumentation.update_facts import regrade_facts
 from truing.learner.learner import Learner
+from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.session import Session
 from truing.learner.step import AuditHook
 from truing.learner.step_samples import StepSamples
-from truing.learner.trace import Trace
 from truing.models.digest import quick_sum
 from truing.models.lora import frozen_weights, training_mode
 from truing.types.sample import Sample
@@ -110,11 +110,11 @@ class AuditSchedule:
         group = min(groups, key=lambda group: min(map(self.last_update.__getitem__, group)), default=[])
         return [*group, "rows"] if has_reference and missing == [*BUDGET_SHARES] else group
 
-    def cost_fact(self, step_samples: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
+    def cost_fact(self, step_samples: StepSamples, steps: Sequence[OptimizerStep]) -> dict[str, Any]:
         """Count the update; return the fact ``looks``: the cost of the update and of its audits."""
         rows = (*step_samples.samples, *step_samples.untrained)
         sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in rows)
-        computed = sum(trace.tokens_computed for trace in traces)
+        computed = sum(each.tokens_computed for each in steps)
         costs = {
             "update": COST_PER_TOKEN["trained"] * computed + COST_PER_TOKEN["drawn"] * sampled,
             **self.audit_costs,

@@ -19,8 +19,8 @@ from truing.instrumentation.plain_gradient import PlainGradient
 from truing.instrumentation.route_check import route_facts
 from truing.instrumentation.sync_check import sync_facts
 from truing.learner.learner import Learner
+from truing.learner.optimizer_step import loss_mask
 from truing.learner.session import Session
-from truing.learner.trace import loss_mask
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score

@@ -13,7 +13,7 @@ from truing.engines.base import Draws
 from truing.instrumentation.inversion_replay import InversionReplay
 from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
-from truing.learner.trace import Trace
+from truing.learner.optimizer_step import OptimizerStep
 from truing.models.forward.collate import collate
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import causal_model, computed_precision, distributions
@@ -146,25 +146,26 @@ def _intervals(learner: Learner, batch: Batch, mask_BT: Tensor) -> Tensor:
     )
 
 
-def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
-    """Return how far random numbers are from the tokens' probability intervals, by the update's own forward.
+def draw_replay_facts(
+    first: OptimizerStep, replayed: Sequence[Sample], rows: Sequence[Sample]
+) -> dict[str, Any]:
+    """Return how far random numbers are from the tokens' probability intervals, by the step's own forward.
 
     Args:
-        trace: of the first minibatch.
-        rows: all rows of the step.
+        first: the first optimizer step.
+        replayed: samples of its minibatch.
+        rows: all samples of the step.
 
     Returns:
         The fact ``draws``; empty if no token is replayed.
     """
     before, tokens, missed = turns_before(rows), 0, 0
     largest, where = 0.0, ("", 0)
-    for row in trace.samples:
-        if row.sample_id not in trace.probability_below:
-            continue
-        below_T, size_T = (
-            trace.probability_below[row.sample_id].double(),
-            trace.logprob[row.sample_id].double().exp(),
-        )
+    if "probability_below" not in first.streams:
+        return {}
+    for row in replayed:
+        below_T = first.stream("probability_below", row).double()
+        size_T = first.stream("new_logprob", row).double().exp()
         uniform_T = torch.full_like(below_T, torch.nan)
         for k, turn in enumerate(row.turns, before[row.sample_id]):
             uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *turn_key(row, k))

@@ -11,7 +11,7 @@ from truing.distributed.sharding import computing_device
 from truing.doctor.oracle.expert_routes import routes_imposed
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
-from truing.learner.trace import loss_mask
+from truing.learner.optimizer_step import loss_mask
 from truing.models.forward.autocast import autocast
 from truing.models.forward.hidden_states import routes_to_replay
 from truing.models.forward.rounding_noise import is_coarse, random_rounding

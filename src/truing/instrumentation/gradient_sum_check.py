@@ -24,8 +24,8 @@ from truing.instrumentation.gradient_comparison import (
 from truing.instrumentation.weights_without_gradient import LogprobFn, missing_gradient
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
+from truing.learner.optimizer_step import OptimizerStep, loss_mask
 from truing.learner.step import backward
-from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
@@ -83,13 +83,13 @@ def _gradient_sum(
     terms = learner.algorithm.terms(learner.setting)
     trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
     as_trained = list(learner.memory_budget.micro_batches(learner.model, trained))
-    smaller, rows = _smaller(learner, trained, as_trained), Trace(0, list(minibatch))
+    smaller, rows = _smaller(learner, trained, as_trained), OptimizerStep(0, minibatch)
     device, rounded_P = computed_precision(learner.model), None
     computed = [*smaller, *(as_trained if is_coarse(device) else [])]
     if is_coarse(device):
         with random_rounding(learner.model, update_index):
             # in the trainer's micro-batches: where rows share a prefix they share its rounding too
-            _add_gradients(learner, minibatch, as_trained, Trace(0, list(minibatch)))
+            _add_gradients(learner, minibatch, as_trained, OptimizerStep(0, minibatch))
         rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
     with largest_scores() as scores:
@@ -99,29 +99,32 @@ def _gradient_sum(
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
     without_gradient = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
-    fact = _mass_of(rows, clipped) | {"rows": len(rows.token_gradient), "device": device}
+    fact = _mass_of(rows, clipped) | {"rows": len(rows.computed), "device": device}
     if rounded_P is None:
         fact |= attention_rounding(scores, expected_P)
     else:
         fact["rounding"] = float((clipped * rounded_P - expected_P).norm())
-    tested = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
+    tested = rows.computed[:MAX_ROWS]
     if tested and fact["free"] > MIN_GRADIENT_MASS:
         fact["missing_gradient"] = _missing(learner, without_gradient, tested, rows)
     return fact, expected_P, sum(micro.tokens for micro in computed)
 
 
-def _mass_of(rows: Trace, clipped: float) -> dict[str, Any]:
-    """Return ``gradient_mass`` of all tokens of a trace, whose gradients are clipped by a factor."""
-    empty = [torch.zeros(0)]
-    token_gradient_N = clipped * torch.cat([*empty, *rows.token_gradient.values()])
-    logprob_N = torch.cat([*empty, *(rows.logprob[name] for name in rows.token_gradient)])
-    return gradient_mass(token_gradient_N, logprob_N)
+def _mass_of(rows: OptimizerStep, clipped: float) -> dict[str, Any]:
+    """Return ``gradient_mass`` of all computed tokens, whose gradients are clipped by a factor."""
+    token_gradient_N, logprob_N = (
+        torch.cat([torch.zeros(0), *(rows.stream(name, row) for row in rows.computed)])
+        for name in ("token_gradient", "new_logprob")
+    )
+    return gradient_mass(clipped * token_gradient_N, logprob_N)
 
 
-def _missing(learner: Learner, names: Sequence[str], tested: Sequence[Sample], rows: Trace) -> dict[str, Any]:
+def _missing(
+    learner: Learner, names: Sequence[str], tested: Sequence[Sample], rows: OptimizerStep
+) -> dict[str, Any]:
     """Return the fact on weights ``names``, which have no gradient: whether rows depend on them."""
     token_gradient_K = torch.cat(
-        [rows.token_gradient[row.sample_id][_has_gradient(rows, row)] for row in tested]
+        [rows.stream("token_gradient", row)[_has_gradient(rows, row)] for row in tested]
     )
     return missing_gradient(
         learner.parameters,
@@ -145,7 +148,7 @@ def _smaller(learner: Learner, rows: Sequence[Sample], as_trained: Sequence[Micr
 
 
 def _add_gradients(
-    learner: Learner, minibatch: Sequence[Sample], micro_batches: Sequence[MicroBatch], rows: Trace
+    learner: Learner, minibatch: Sequence[Sample], micro_batches: Sequence[MicroBatch], rows: OptimizerStep
 ) -> None:
     """Run the trainer's own loss of a minibatch backward on these micro-batches of it."""
     terms = learner.algorithm.terms(learner.setting)
@@ -154,27 +157,27 @@ def _add_gradients(
         backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
 
 
-def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missing: bool) -> dict[str, Any]:
-    """Return the fact ``handed``: backward sums compared with the optimizer's gradient, over all inner steps.
+def backward_sum_facts(
+    learner: Learner, steps: Sequence[OptimizerStep], *, test_missing: bool
+) -> dict[str, Any]:
+    """Return the fact ``backward_sums``: those sums compared with the gradient of each optimizer step.
 
     Args:
         learner: after the update.
-        traces: of the inner steps.
+        steps: the optimizer steps.
         test_missing: whether to test if the loss depends on weights that a pass gave no gradient.
     """
-    stepped = [trace for trace in traces if trace.sum_checks]
-    checks = [fact for trace in stepped for calls in trace.sum_checks for fact in calls]
+    stepped = [each for each in steps if each.sum_checks]
+    checks = [fact for each in stepped for calls in each.sum_checks for fact in calls]
     if not checks:
         return {}
     worst = max(checks, key=lambda fact: (fact["count"], len(fact["foreign"]), fact["relative"]))
     fact = {name: worst[name] for name in ("weights", "wrong", "count", "relative", "foreign")}
-    calls = [len(trace.sum_checks[0]) for trace in stepped]
+    calls = [len(each.sum_checks[0]) for each in stepped]
     last = [calls[-1]["factor"] if calls else None for calls in stepped[-1].sum_checks]
     fact |= {"steps": len(stepped), "calls": sum(calls), "factor": last[0], "ranks": learner.ranks.size}
     fact |= {"critic_factor": last[1]} if len(last) > 1 else {}
-    silent = next(
-        (trace for trace in stepped if trace.sum_checks[0] and trace.sum_checks[0][0]["missed"]), None
-    )
+    silent = next((each for each in stepped if each.sum_checks[0] and each.sum_checks[0][0]["missed"]), None)
     if silent is None:
         return {"backward_sums": fact}
     missed = silent.sum_checks[0][0]["missed"]
@@ -183,48 +186,48 @@ def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missin
     return {"backward_sums": fact}
 
 
-def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, int]) -> dict[str, Any]:
+def _missing_gradient_of(learner: Learner, step: OptimizerStep, missed: Mapping[str, int]) -> dict[str, Any]:
     """Return the weight without a gradient from a pass that the pass's rows depend on most; empty if none."""
     first_pass = min(missed.values())
     names = [name for name, first in missed.items() if first == first_pass]
-    computed = [row for micro in trace.passes[first_pass] if not micro.is_padding for row in micro.samples]
-    rows = [row for row in computed if bool(_has_gradient(trace, row).any())][:MAX_ROWS]
+    computed = [
+        row for micro in step.micro_batches[first_pass] if not micro.is_padding for row in micro.samples
+    ]
+    rows = [row for row in computed if bool(_has_gradient(step, row).any())][:MAX_ROWS]
     if not rows:
         return {}
     token_gradient_K, logprob_K = (
-        torch.cat([stream[row.sample_id][_has_gradient(trace, row)] for row in rows])
-        for stream in (trace.token_gradient, trace.logprob)
+        torch.cat([step.stream(name, row)[_has_gradient(step, row)] for row in rows])
+        for name in ("token_gradient", "new_logprob")
     )
     if gradient_mass(token_gradient_K, logprob_K)["free"] <= MIN_GRADIENT_MASS:
         return {}
     learner.model.eval()
     try:
-        return _missing(learner, names, rows, trace)
+        return _missing(learner, names, rows, step)
     finally:
         training_mode(learner.model)
 
 
-def _has_gradient(trace: Trace, row: Sample) -> Tensor:
+def _has_gradient(step: OptimizerStep, row: Sample) -> Tensor:
     """Return the tokens of a row with a gradient: [T] bool; none if no backward pass had the row."""
-    if row.sample_id not in trace.token_gradient:
-        return torch.zeros(len(row), dtype=torch.bool)
-    return loss_mask(row) & (trace.token_gradient[row.sample_id].nan_to_num() != 0)
+    return loss_mask(row) & (step.stream("token_gradient", row).nan_to_num() != 0)
 
 
 @torch.no_grad()
-def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Tensor:
+def _row_logprobs(learner: Learner, rows: Sequence[Sample], step: OptimizerStep) -> Tensor:
     """Return the log-probabilities of the tokens with a gradient: [K]."""
     batch = collate(rows)
     logprob_BT = score(learner.model, batch, loss_mask(batch)).logprob.cpu()
-    return torch.cat([logprob_BT[b, : len(row)][_has_gradient(trace, row)] for b, row in enumerate(rows)])
+    return torch.cat([logprob_BT[b, : len(row)][_has_gradient(step, row)] for b, row in enumerate(rows)])
 
 
-def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn:
+def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], step: OptimizerStep) -> LogprobFn:
     """Return a function that computes the same under random rounding, another one at each call."""
     seeds = count()
 
     def rounded() -> Tensor:
         with random_rounding(learner.model, next(seeds)):
-            return _row_logprobs(learner, rows, trace)
+            return _row_logprobs(learner, rows, step)
 
     return rounded

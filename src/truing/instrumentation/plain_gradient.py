@@ -3,7 +3,7 @@
 It runs before the update and changes no weight, no RNG state and no optimizer state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +16,19 @@ from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.rules.opt006 import MEASURED, compared, differ
-from truing.doctor.truing_run import setup_of, step_of
+from truing.doctor.truing_run import setup_of
 from truing.instrumentation.forward_check import row_logits
 from truing.instrumentation.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
 from truing.learner.learner import Learner
+from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.session import Session
 from truing.learner.step import backward
-from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision
 from truing.models.forward.tree_attention import largest_scores
-from truing.record import SampleRow
 from truing.types.sample import Sample
-from truing.types.status import EndedBy, Status
+from truing.types.step_table import Passes, StepNumbers, table_of_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class PlainGradient:
         """Return the fact ``gradient``; what rounding does to it is measured if the two differ."""
         with largest_scores() as scores:
             together_P, scored = self._trainer_gradient([list(self.rows)])
-        step, device = self._step(scored.logprob), computed_precision(self.learner.model)
+        step, device = self._step(scored), computed_precision(self.learner.model)
         plain_P = self._plain_gradient(step)
         fact = compare_gradients(plain_P, together_P) | {
             "rows": len(self.rows),
@@ -65,17 +64,27 @@ class PlainGradient:
                     fact["rounding"] = float((self._plain_gradient(step) - plain_P).norm())
         return fact
 
-    def _step(self, logprobs: Mapping[str, Tensor]) -> Step:
-        """Return the minibatch as the doctor's ``Step``, with the log-probabilities of the checked rows."""
+    def _step(self, scored: OptimizerStep) -> Step:
+        """Return the minibatch as the doctor reads it, with the log-probabilities of the checked rows."""
         setup = setup_of(self.session.recipe, self.stage, self.session.sampling_params)
-        rows = [_token_row(sample, logprobs.get(sample.sample_id)) for sample in self.minibatch]
         setting = self.learner.setting
         coefficients = {
             "weight/kl": setting.kl.coef,
             "weight/entropy": setting.entropy.coef,
             "weight/supervised": setting.bootstrap.coef if isinstance(setting.stage, PolicyStage) else 1.0,
         }
-        return step_of(self.stage, 0, setup, rows, coefficients, {}, History())
+        checked = {row.sample_id for row in self.rows}
+        logprob_N = torch.cat(
+            [
+                scored.stream("new_logprob", sample)
+                if sample.sample_id in checked
+                else torch.full((len(sample),), torch.nan)
+                for sample in self.minibatch
+            ]
+        )
+        passes = Passes.one_each(len(self.minibatch), {"new_logprob": logprob_N})
+        table = table_of_samples(StepNumbers(self.stage, 0, coefficients), self.minibatch, passes)
+        return Step.of(table, setup, History())
 
     def _plain_gradient(self, step: Step) -> Tensor:
         """Return the gradient of the declared loss by a plain forward and backward of each row."""
@@ -98,9 +107,9 @@ class PlainGradient:
                 loss.backward()
         return self._take_gradient()
 
-    def _trainer_gradient(self, parts: Sequence[list[Sample]]) -> tuple[Tensor, Trace]:
+    def _trainer_gradient(self, parts: Sequence[list[Sample]]) -> tuple[Tensor, OptimizerStep]:
         """Return the trainer's own gradient of the rows, summed over parts, without the critic's term."""
-        learner, scored = self.learner, Trace(0, list(self.rows))
+        learner, scored = self.learner, OptimizerStep(0, self.rows)
         terms = [term for term in learner.algorithm.terms(learner.setting) if term.name != "value"]
         terms_with_denominator = [(term, term.denominator(self.minibatch)) for term in terms]
         for part in parts:
@@ -124,24 +133,3 @@ def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sampl
     parts = [(step.starts[index[row.sample_id]], len(row)) for row in rows]
     gradient_N = expected_token_gradients(step).abs() + expected_entropy_gradients(step).abs()
     return sum(float(gradient_N[start : start + length].sum()) for start, length in parts)
-
-
-def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:
-    """Return a row with tokens and log-probabilities only."""
-    absent = torch.full((len(sample),), torch.nan)
-    new = absent if logprob is None else torch.where(loss_mask(sample), logprob, torch.nan)
-    return SampleRow(
-        sample=sample,
-        new_logprob=new,
-        entropy=absent,
-        raw_entropy=absent,
-        token_gradient=absent,
-        inner_step=0,
-        text="",
-        status=Status.DONE,
-        reward_parts={},
-        messages=(),
-        outcome={},
-        ended_by=EndedBy.ENVIRONMENT,
-        error="",
-    )

@@ -1,7 +1,6 @@
 """Facts on an update by several ranks: the state that they share, which rows each computed, their norms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +10,8 @@ from truing.instrumentation.draw_audit import draw_replay_facts
 from truing.instrumentation.optimizer_moments import MAX_ENTRIES
 from truing.instrumentation.update_facts import rotating_slice
 from truing.learner.learner import Learner
+from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.session import Session
-from truing.learner.trace import Trace
 from truing.models.digest import joint_sum, quick_sum, quick_sums
 from truing.utils.rng import uniforms
 
@@ -24,7 +23,7 @@ def rank_facts(
     session: Session,
     learner: Learner,
     update: tuple[str, int, int],
-    traces: Sequence[Trace],
+    steps: Sequence[OptimizerStep],
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the fact ``ranks`` of an update; empty with one rank.
@@ -33,27 +32,27 @@ def rank_facts(
         session: with the weights that sampled.
         learner: after the update.
         update: its stage, its step in the stage, and its index over all stages.
-        traces: of the inner steps.
+        steps: the optimizer steps.
         facts: what this rank has measured in the update.
     """
     ranks = session.ranks
     if ranks.size == 1:
         return {}
-    state = _state(session, learner, update, traces, facts)
+    state = _state(session, learner, update, steps, facts)
     states = ranks.gather("the comparison of ranks", state)
     names = dict.fromkeys(name for one in states for name in one)
     return {
         "ranks": {
             "state": {name: [one.get(name, "") for one in states] for name in names},
-            "norms": ranks.gather("the comparison of norms", [trace.grad_norms for trace in traces]),
-            "rows": [row_fact(trace) for trace in traces],
-            "draws": _draws_of_ranks(session, learner, traces[0], facts),
+            "norms": ranks.gather("the comparison of norms", [each.grad_norms for each in steps]),
+            "rows": [row_fact(each) for each in steps],
+            "draws": _draws_of_ranks(session, learner, steps[0], facts),
         }
     }
 
 
 def _draws_of_ranks(
-    session: Session, learner: Learner, trace: Trace, facts: Mapping[str, Any]
+    session: Session, learner: Learner, first: OptimizerStep, facts: Mapping[str, Any]
 ) -> list[list[int]]:
     """Return, by the rank that sampled, the number of replayed tokens, and of those that do not follow.
 
@@ -65,8 +64,8 @@ def _draws_of_ranks(
     own: list[list[int]] = []
     of_audit: list[list[int]] = []
     for rank in range(session.ranks.size):
-        rows = [row for row in trace.samples if session.sampled_by(row.group_id) == rank]
-        draws = draw_replay_facts(replace(trace, samples=rows), trace.samples).get("draws", {})
+        rows = [row for row in first.samples if session.sampled_by(row.group_id) == rank]
+        draws = draw_replay_facts(first, rows, first.samples).get("draws", {})
         own.append([draws.get("tokens", 0), draws.get("missed", 0)])
         counts = [audited.get(row.sample_id, (0, 0)) for row in rows]
         of_audit.append([sum(each) for each in zip((0, 0), *counts, strict=True)])
@@ -77,7 +76,7 @@ def _state(
     session: Session,
     learner: Learner,
     update: tuple[str, int, int],
-    traces: Sequence[Trace],
+    steps: Sequence[OptimizerStep],
     facts: Mapping[str, Any],
 ) -> State:
     """Return what all ranks must have in common."""
@@ -86,7 +85,7 @@ def _state(
         "random numbers": uniforms(2, session.recipe.seed, stage, step, "ranks").tolist(),
         "learning rates": [group["lr"] for group in learner.optimizer.param_groups],
         "weights of loss terms": [term.weight for term in learner.algorithm.terms(learner.setting)],
-        "advantages": _summary([row.advantage for row in traces[0].samples]),
+        "advantages": _summary([row.advantage for row in steps[0].samples]),
         "policy weights before the update": facts["weights"]["before"],
         "policy weights": facts["weights"]["after"],
         "optimizer moments before the update": facts.get("moments", {}).get("before", ""),
@@ -110,27 +109,28 @@ def _summary(streams: Sequence[Tensor]) -> list[float]:
     return [float(value_N.abs().sum()), float((value_N.abs() * place_N).sum())]
 
 
-def row_fact(trace: Trace) -> dict[str, Any]:
-    """Return the rows that no rank or several computed in an inner step, and those of each rank.
+def row_fact(step: OptimizerStep) -> dict[str, Any]:
+    """Return the rows that no rank or several computed in an optimizer step, and those of each rank.
 
     ``due`` counts rows with a gradient in some term of the loss; ``idle`` are the ranks that were to compute
     a row and did not.
     """
-    missing = [name for name in trace.due if not trace.backward_counts[name]]
-    twice = [name for name, times in trace.backward_counts.items() if times > 1]
+    by_rank = [step.backward_counts(rank) for rank in range(len(step.counts))]
+    total = step.backward_counts()
+    missing = [name for name in step.due if not total[name]]
+    twice = [name for name, times in total.items() if times > 1]
     assigned: dict[str, int] = {}
-    for micro_batches in trace.passes:
-        for rank, micro in enumerate(micro_batches):
+    for of_ranks in step.micro_batches:
+        for rank, micro in enumerate(of_ranks):
             assigned |= {} if micro.is_padding else {sample.sample_id: rank for sample in micro.samples}
     return {
-        "due": len(trace.due),
+        "due": len(step.due),
         "missing": missing[:3],
         "missing_count": len(missing),
         "idle": sorted({assigned[name] for name in missing if name in assigned}),
         "twice": [
-            [name, [rank for rank, counts in enumerate(trace.counts_by_rank) if counts[name]]]
-            for name in twice[:3]
+            [name, [rank for rank, counts in enumerate(by_rank) if counts[name]]] for name in twice[:3]
         ],
         "twice_count": len(twice),
-        "of_rank": [sorted(counts) for counts in trace.counts_by_rank],
+        "of_rank": [sorted(counts) for counts in by_rank],
     }

@@ -1,35 +1,20 @@
-"""Histograms of importance ratios of an update, per inner epoch and by the sign of the advantage."""
+"""Histograms of importance ratios of a step, per inner epoch and by the sign of the advantage."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from truing.learner.trace import Trace
-from truing.metrics.token_streams import TokenStreams, drop_nan
+from truing.metrics.token_numbers import drop_nan, token_ratio
 from truing.ops.losses import Objective
 from truing.ops.ratio_histogram import ratio_counts, ratio_edges
+from truing.types.step_table import StepTable
 
 
-def inner_epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
-    """Yield the traces of each inner epoch: a new one begins when a sample repeats."""
-    epoch, seen = list[Trace](), set[str]()
-    for trace in traces:
-        names = {sample.sample_id for sample in trace.samples}
-        if seen & names:
-            yield epoch
-            epoch, seen = [], set()
-        epoch.append(trace)
-        seen |= names
-    if epoch:
-        yield epoch
-
-
-def ratio_facts(epochs: Sequence[TokenStreams], objective: Objective) -> dict[str, Any]:
-    """Return counts of r between edges, over the scored policy tokens of each inner epoch.
+def ratio_facts(table: StepTable, objective: Objective) -> dict[str, Any]:
+    """Return the fact ``ratios``: counts of r between edges, over scored policy tokens, by inner epoch.
 
     Args:
-        epochs: token streams of each inner epoch, with the results of its forwards.
+        table: of the step.
         objective: sets the ratio's level (token or sequence) and the clip range of the edges.
 
     Returns:
@@ -39,9 +24,10 @@ def ratio_facts(epochs: Sequence[TokenStreams], objective: Objective) -> dict[st
     """
     below, above = ratio_edges(objective.clip_low, objective.clip_high, objective.max_ratio)
     by_epoch: list[dict[str, Any]] = []
-    for tokens in epochs:
+    for epoch in table.passes.epoch.unique().tolist():
+        part = table.select(table.passes.epoch == epoch)
         ratio_N, advantage_N = drop_nan(
-            *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.stream("advantage")))
+            *(each[part.policy] for each in (token_ratio(part, objective.ratio), part.numbers("advantage")))
         )
         signs = {"positive": advantage_N > 0, "negative": advantage_N < 0, "zero": advantage_N == 0}
         counts = {name: ratio_counts(ratio_N[of_N], below, above) for name, of_N in signs.items()}
@@ -50,7 +36,7 @@ def ratio_facts(epochs: Sequence[TokenStreams], objective: Objective) -> dict[st
         )
     if not any(each["scored"] for each in by_epoch):
         return {}
-    return {"level": objective.ratio, "edges": [*below, *above], "epochs": by_epoch}
+    return {"ratios": {"level": objective.ratio, "edges": [*below, *above], "epochs": by_epoch}}
 
 
 def _nonzero_bins(counts: Tensor) -> list[list[int]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truing.doctor.oracle.expert_routes import Selection, differing_sets, score_error, selections_of
 from truing.learner.learner import Learner
-from truing.learner.trace import loss_mask
+from truing.learner.optimizer_step import loss_mask
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
 from truing.models.forward.expert_routes import routers_of

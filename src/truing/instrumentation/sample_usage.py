@@ -8,16 +8,20 @@ from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.envs.base import prompt_key
+from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.session import Session
 from truing.learner.step_samples import StepSamples
-from truing.learner.trace import Trace
 
 
 def usage_facts(
-    session: Session, setting: UpdateConfig, step: int, step_samples: StepSamples, traces: Sequence[Trace]
+    session: Session,
+    setting: UpdateConfig,
+    step: int,
+    step_samples: StepSamples,
+    steps: Sequence[OptimizerStep],
 ) -> dict[str, Any]:
     """Return the facts ``uses``, ``batch`` and ``held_out`` of an update."""
-    samples = [*(sample for trace in traces for sample in trace.samples), *step_samples.untrained]
+    samples = [*(sample for each in steps for sample in each.samples), *step_samples.untrained]
     rows = {
         sample.sample_id: (sample.sample_id, sample.token_ids, sample.prompt_length) for sample in samples
     }
@@ -25,7 +29,7 @@ def usage_facts(
     tasks = {prompt_key(task) for task in step_samples.tasks.values()}
     epochs = setting.stage.inner_epochs if isinstance(setting.stage, PolicyStage) else 1
     return {
-        "sample_usage": [row_usage([sample.sample_id for sample in step_samples.samples], traces, epochs)],
+        "sample_usage": [row_usage([sample.sample_id for sample in step_samples.samples], steps, epochs)],
         "batch": batch_fingerprint(
             rows.values(),
             number=step,
@@ -38,18 +42,18 @@ def usage_facts(
     }
 
 
-def row_usage(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> dict[str, Any]:
+def row_usage(names: Sequence[str], steps: Sequence[OptimizerStep], allowed: int) -> dict[str, Any]:
     """Return how often the rows of a batch are used.
 
     Args:
         names: of all rows to train on.
-        traces: of the inner steps.
+        steps: the optimizer steps.
         allowed: inner steps per row, by the recipe.
     """
-    counts = Counter(sample.sample_id for trace in traces for sample in trace.samples)
-    twice = [name for trace in traces for name, times in trace.backward_counts.items() if times > 1]
+    counts = Counter(sample.sample_id for each in steps for sample in each.samples)
+    twice = [name for each in steps for name, times in each.backward_counts().items() if times > 1]
     return usage_fact(
-        {name: counts[name] for name in names}, twice, allowed, not any(t.skip_reason for t in traces)
+        {name: counts[name] for name in names}, twice, allowed, not any(each.skip_reason for each in steps)
     )
 
 

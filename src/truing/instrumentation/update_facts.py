@@ -15,7 +15,7 @@ from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
-from truing.learner.trace import Trace
+from truing.learner.optimizer_step import OptimizerStep
 from truing.models.digest import joint_sum, quick_sums
 from truing.models.forward.rounding_noise import is_coarse
 from truing.models.forward.score import computed_precision
@@ -75,21 +75,21 @@ def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards, grade: Grad
     ]
 
 
-def value_facts(trace: Trace, setting: UpdateConfig, *, dropout: bool) -> dict[str, Any]:
+def value_facts(first: OptimizerStep, setting: UpdateConfig, *, dropout: bool) -> dict[str, Any]:
     """Compare the gradient of the loss with respect to the critic's values with its closed form.
 
     At the first update the values are those of the samples, unless dropout has moved them: then they are
     those of the update itself.
     """
-    stage, samples = setting.stage, trace.samples
+    stage, samples = setting.stage, first.samples
     assert isinstance(stage, PpoConfig)  # the only stage with a critic
-    zeros = {sample.sample_id: torch.zeros(len(sample)) for sample in samples}
-    got_N = torch.cat([(zeros | trace.value_gradient)[sample.sample_id] for sample in samples]).double()
+    value_N, got_N = (first.streams[name].nan_to_num(0.0) for name in ("new_value", "value_gradient"))
+    got_N = got_N.double()
     old_N, returns_N, mask_N = (
         torch.cat([getattr(sample, name) for sample in samples])
         for name in ("value", "returns", "value_mask")
     )
-    value_N = torch.cat([(zeros | trace.value)[sample.sample_id] for sample in samples]) if dropout else old_N
+    value_N = value_N if dropout else old_N
     expected_N = expected_value_gradients(
         value_N, old_N, returns_N, mask_N, stage.value_coef, stage.value_clip
     )

@@ -14,21 +14,22 @@ from truing.chat import Chat, make_chat
 from truing.chat.render import render_prompt
 from truing.config import EpisodeConfig, Recipe
 from truing.doctor.bisect import Part, Swap, Swapped
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.token_places import places
 from truing.envs.base import Env
 from truing.instrumentation.forward_check import row_logits
 from truing.learner.checkpoint import CheckpointState
+from truing.learner.optimizer_step import loss_mask
 from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import as_it_computes, load_policy, restore_weights
-from truing.learner.trace import loss_mask
 from truing.models.lora import trainable_parameters
-from truing.record import RunReader, SampleRow
+from truing.record import RunReader
 from truing.rollouts.workers import open_workers
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sample import Sample
+from truing.types.status import EndedBy, Status
+from truing.types.step_table import StepTable
 from truing.types.token import Origin
 
 TOLERANCE = {"float32": 1e-2, "bfloat16": 0.2}
@@ -37,9 +38,9 @@ TOLERANCE = {"float32": 1e-2, "bfloat16": 0.2}
 
 @dataclass(frozen=True, eq=False)
 class UpdateReplay:
-    """The recorded rows of an update, with template, environment and policy to compute them again."""
+    """A recorded step, with template, environment and policy to compute them again."""
 
-    rows: Sequence[SampleRow]
+    table: StepTable
     chat: Chat
     env: Env
     reward_weights: Mapping[str, float]  # of the run's reward functions
@@ -57,9 +58,9 @@ class UpdateReplay:
     def swap_template(self, step: Step) -> Swapped | str:
         """Swap prompts for those of the run's own template; forced prefixes of answers are not compared."""
         tasks = self._tasks()
-        wrong_N, checked, expected_text = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0, ""
-        for index, row in enumerate(self.rows):
-            sample = row.sample
+        wrong_N, checked, expected_text = torch.zeros(len(step.sample_of_token), dtype=torch.bool), 0, ""
+        for index in range(len(self.table.samples)):
+            sample = self.table.sample(index)
             if "#" in sample.sample_id and not sample.sample_id.endswith("#0"):
                 continue  # its prompt contains earlier turns
             if sample.task_id not in tasks:
@@ -87,22 +88,24 @@ class UpdateReplay:
         tasks = self._tasks()
         rewards: dict[str, float] = {}
         with closing(open_workers(self.env, self.limits)) as workers:
-            for rollout in _rollouts(self.rows, tasks):
+            for rollout in _rollouts(self.table, tasks):
                 first, second = (workers.grade(rollout).reward for _ in range(2))
                 if first != second:
                     return (
                         f"not deterministic: {rollout.rollout_id} has reward {first:.5g}, then {second:.5g}"
                     )
                 rewards[rollout.rollout_id] = first
-        wrong = [i for i, row in enumerate(step.rows) if _differ(row.reward, rewards.get(row.rollout_id))]
-        changed = {i: {"reward": rewards[step.rows[i].rollout_id]} for i in wrong}
-        after = changed_step(step, rows=changed)
+        wrong = [
+            i for i, each in enumerate(step.samples) if _differ(each.reward, rewards.get(each.rollout_id))
+        ]
+        changed = {i: {"reward": rewards[step.samples[i].rollout_id]} for i in wrong}
+        after = changed_step(step, samples=changed)
         if not wrong:
             return Swapped(step, False, f"{len(rewards)} answers")
-        first_row = step.rows[wrong[0]]
-        expected = rewards[first_row.rollout_id]
-        example = f"{first_row.sample_id} has {first_row.reward:.5g}, expected {expected:.5g}"
-        return Swapped(after, True, f"{len(wrong)} of {len(step.rows)} rows: {example}")
+        first = step.samples[wrong[0]]
+        expected = rewards[first.rollout_id]
+        example = f"{first.sample_id} has {first.reward:.5g}, expected {expected:.5g}"
+        return Swapped(after, True, f"{len(wrong)} of {len(step.samples)} rows: {example}")
 
     def swap_sampler(self, step: Step) -> Swapped | str:
         """Swap the sampler's log-probabilities, and old ones that are copies of them."""
@@ -122,17 +125,15 @@ class UpdateReplay:
         streams = {name: step.tokens[name].double().clone() for name in names if name in step.tokens}
         if not streams:
             return "is not part of this stage"
-        wrong_N, worst, checked = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0.0, 0
-        for index, row in enumerate(self.rows):
-            place_K = loss_mask(row.sample).nonzero()[:, 0]
-            if row.inner_step != 0 or not len(place_K):
-                continue  # later updates of a step use other weights
+        wrong_N, worst, checked = torch.zeros(len(step.sample_of_token), dtype=torch.bool), 0.0, 0
+        for index, number in enumerate(self.table.optimizer_step_of_sample.tolist()):
+            sample = self.table.sample(index)
+            place_K = loss_mask(sample).nonzero()[:, 0]
+            if number != 0 or not len(place_K):
+                continue  # later optimizer steps use other weights
             assert self.policy is not None
-            plain_K = (
-                plain_logprobs(row_logits(self.policy, row.sample), row.sample, place_K.tolist())[0]
-                .double()
-                .cpu()
-            )
+            logits = row_logits(self.policy, sample)
+            plain_K = plain_logprobs(logits, sample, place_K.tolist())[0].double().cpu()
             here = place_K + step.starts[index]
             checked += len(here)
             for stream_N in streams.values():
@@ -142,7 +143,7 @@ class UpdateReplay:
                 stream_N[here] = torch.where(stream_N[here].isnan(), stream_N[here], plain_K)
         where = places(step, wrong_N)
         location = str(where) if where else f"{checked} tokens"
-        after = replace(step, tokens={**step.tokens, **streams}) if where else step
+        after = changed_step(step, tokens=streams) if where else step
         return Swapped(after, bool(where), f"{location}, at most {worst:.2g} nats apart")
 
     def _tasks(self) -> Mapping[str, Task]:
@@ -160,24 +161,26 @@ def _differ(stored: float, again: float | None) -> bool:
     )
 
 
-def _rollouts(rows: Sequence[SampleRow], tasks: Mapping[str, Task]) -> Iterator[Rollout]:
+def _rollouts(table: StepTable, tasks: Mapping[str, Task]) -> Iterator[Rollout]:
     """Yield the rollouts with a reward, as the reward functions saw them."""
-    graded = [row for row in rows if not math.isnan(row.sample.reward) and row.sample.task_id in tasks]
-    for rollout_id, samples in groupby(graded, key=lambda row: row.sample.rollout_id):
-        parts = list(samples)
-        last = parts[-1]
-        task = tasks[last.sample.task_id]
+    graded = [
+        i for i, each in enumerate(table.samples) if not math.isnan(each.reward) and each.task_id in tasks
+    ]
+    for rollout_id, indices in groupby(graded, key=lambda i: table.samples[i].rollout_id):
+        samples = [table.sample(i) for i in indices]
+        last = samples[-1]
+        task = tasks[last.task_id]
         yield Rollout(
             rollout_id=rollout_id,
-            group_id=last.sample.group_id,
+            group_id=last.group_id,
             task=task,
-            turns=tuple(turn for part in parts for turn in _turns(part.sample)),
+            turns=tuple(turn for sample in samples for turn in _turns(sample)),
             text=last.text,
-            status=last.status,
-            sampling_params=last.sample.sampling_params,
+            status=Status(last.status),
+            sampling_params=last.sampling_params,
             messages=last.messages[len(task.messages) :],
             outcome=last.outcome,
-            ended_by=last.ended_by,
+            ended_by=EndedBy(last.ended_by),
             error=last.error,
         )
 
@@ -213,7 +216,7 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
     weights = reader.run_fact("judged", "rewards")
     policy = None if name is None else as_it_computes(policy, recipe).eval()
     tolerance = TOLERANCE[recipe.model.dtype]
-    return UpdateReplay(reader.samples(stage, step), chat, env, weights, policy, recipe.episode, tolerance)
+    return UpdateReplay(reader.find_table(stage, step), chat, env, weights, policy, recipe.episode, tolerance)
 
 
 def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Gates: reasons to skip a step before its forward, or an update after it."""
+"""Gates: reasons to skip a step before its forward, or an optimizer step after it."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,12 @@ import torch
 from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import GateError, Unstable
-from truing.metrics.token_streams import TokenStreams, drop_nan
+from truing.learner.optimizer_step import OptimizerStep
+from truing.metrics.token_numbers import drop_nan
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import log_ratio, within_bounds
 from truing.types.sample import Sample
+from truing.types.step_table import StepTable
 from truing.types.token import Origin
 
 
@@ -33,21 +35,13 @@ def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
     return ""
 
 
-def skip_update_reason(
-    samples: Sequence[Sample],
-    logprob: dict[str, torch.Tensor],
-    setting: UpdateConfig,
-    inner_step: int,
-    update_name: str,
-) -> str:
-    """Return why an update is skipped: the KL to the reference is above ``kl.cap``; "" if it is not.
+def skip_reason(step: OptimizerStep, setting: UpdateConfig, name: str) -> str:
+    """Return why an optimizer step is skipped: the KL to the reference is above ``kl.cap``; "" if it is not.
 
     Args:
-        samples: of the minibatch.
-        logprob: by sample id, [T] nats, of this inner step's forward.
+        step: after its backward passes.
         setting: with the cap and the action above it.
-        inner_step: index of the update within the step, from 0.
-        update_name: names the update in the error.
+        name: of the optimizer step, for the error.
 
     Raises:
         Unstable: the action is "rollback".
@@ -57,29 +51,26 @@ def skip_update_reason(
     if cfg.cap is None or not isinstance(setting.stage, PolicyStage):
         return ""
     kl_parts = [
-        kl_k3(logprob[sample.sample_id], sample.ref_logprob)[sample.kl_mask]
-        for sample in samples
-        if sample.sample_id in logprob
+        kl_k3(step.stream("new_logprob", sample), sample.ref_logprob)[sample.kl_mask]
+        for sample in step.computed
     ]
     kl_N = torch.cat(kl_parts) if kl_parts else torch.empty(0)
     if not len(kl_N) or (kl := float(kl_N.mean())) <= cfg.cap:  # demonstrations alone have no KL
         return ""
     reason = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
     if cfg.cap_action == "rollback":
-        raise Unstable(
-            f"{reason} at {update_name}", remedy="[guard] decides what follows: add it to the recipe"
-        )
+        raise Unstable(f"{reason} at {name}", remedy="[guard] decides what follows: add it to the recipe")
     if cfg.cap_action == "stop":
         raise GateError(
-            f"{reason} at {update_name}",
+            f"{reason} at {name}",
             expected="at most kl.cap",
             remedy="lower the learning rate, raise kl.coef, or set kl.cap_action; checkpoints are kept",
         )
-    return reason if cfg.cap_action == "skip" or inner_step > 0 else ""
+    return reason if cfg.cap_action == "skip" or step.index > 0 else ""
 
 
 def gate_metrics(
-    tokens: TokenStreams, setting: UpdateConfig, skipped_updates: int, equal_groups: int
+    table: StepTable, setting: UpdateConfig, skipped: int, equal_groups: int
 ) -> dict[str, float]:
     """Return the metrics ``gate/…`` of a step, for the gates that the recipe has."""
     gates, metrics = setting.gates, {}
@@ -88,10 +79,10 @@ def gate_metrics(
     if gates.equal_groups != "count":
         metrics["gate/equal_groups"] = float(equal_groups)
     if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
-        metrics["gate/held_back"] = float(skipped_updates)
+        metrics["gate/held_back"] = float(skipped)
     if gates.min_ratio is not None or gates.max_ratio is not None:
         (log_ratio_N,) = drop_nan(
-            log_ratio(tokens.stream("new_logprob"), tokens.stream("old_logprob"))[tokens.policy]
+            log_ratio(table.numbers("new_logprob"), table.numbers("old_logprob"))[table.policy]
         )
         if len(log_ratio_N):
             inside_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)

@@ -1,18 +1,18 @@
-"""Metrics of an update's context: length, characters by role, and truncation."""
+"""Metrics of a step's context: length, characters by role, and truncation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from truing.record.rows import SampleRow
 from truing.types.message import Message
+from truing.types.sample import SampleFacts
 
 
-def context_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
+def context_metrics(samples: Sequence[SampleFacts]) -> dict[str, float]:
     """Return the tokens before each sample, and the characters of each rollout's messages by role."""
-    lengths = [row.sample.prompt_length for row in rows]
-    rollouts = {row.sample.rollout_id: row for row in rows}
+    lengths = [sample.prompt_length for sample in samples]
+    rollouts = {sample.rollout_id: sample for sample in samples}
     by_role: dict[str, list[Message]] = defaultdict(list)
-    for message in (message for row in rollouts.values() for message in row.messages):
+    for message in (message for sample in rollouts.values() for message in sample.messages):
         by_role[message["role"].replace("/", ".")].append(message)
     metrics = {"context/mean": sum(lengths) / len(lengths), "context/max": float(max(lengths))}
     for role, messages in by_role.items():
@@ -21,10 +21,10 @@ def context_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
     return metrics
 
 
-def cut_share(rows: Sequence[SampleRow]) -> dict[str, float]:
+def cut_share(samples: Sequence[SampleFacts]) -> dict[str, float]:
     """Return the share of rollouts with a truncated prompt, for a recipe that limits prompts."""
-    rollouts = {row.sample.rollout_id: row for row in rows}
-    count = sum(characters_lost(row.messages, "cut_chars") > 0 for row in rollouts.values())
+    rollouts = {sample.rollout_id: sample for sample in samples}
+    count = sum(characters_lost(each.messages, "cut_chars") > 0 for each in rollouts.values())
     return {"context/cut_share": count / len(rollouts)}
 
 

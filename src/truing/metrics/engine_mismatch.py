@@ -6,29 +6,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.metrics.token_streams import TokenStreams, drop_nan
+from truing.metrics.token_numbers import drop_nan
 from truing.metrics.update import Metrics
 from truing.ops.kl import kl_k3
 from truing.types.status import FinishReason
+from truing.types.step_table import StepTable
 
 CLASSES = ("stop", "first", "structure", "text")
 """Classes of sampled tokens; a token has the first one that fits it."""
 
 
-def engine_mismatch_metrics(tokens: TokenStreams, publication: Mapping[str, Any]) -> Metrics:
+def engine_mismatch_metrics(table: StepTable, publication: Mapping[str, Any]) -> Metrics:
     """Return the mismatch of each class of token, and the engine's own difference at its publication.
 
     Args:
-        tokens: of the first inner step, before any weight changes.
+        table: with the passes of the first optimizer step, before any weight changes.
         publication: the receipt of the weights that sampled them.
     """
     metrics = {
         "mismatch/updates_behind": float(publication["behind"]),
         "mismatch/engine_max_abs": float(publication["rows"]["largest"]),
     }
-    for name, mask_N in token_classes(tokens).items():
+    for name, mask_N in token_classes(table).items():
         sampler_N, new_N = drop_nan(
-            *(tokens.stream(stream)[mask_N] for stream in ("sampler_logprob", "new_logprob"))
+            *(table.numbers(stream)[mask_N] for stream in ("sampler_logprob", "new_logprob"))
         )
         if len(new_N):
             metrics[f"mismatch_{name}/k3"] = float(kl_k3(sampler_N, new_N).mean())
@@ -44,23 +45,20 @@ def routes_metric(routes: tuple[int, int]) -> Metrics:
     return {"mismatch/routes_differ": other / known} if known else {}
 
 
-def token_classes(tokens: TokenStreams) -> dict[str, Tensor]:
+def token_classes(table: StepTable) -> dict[str, Tensor]:
     """Return the sampled tokens of each class: [N] bool.
 
     ``stop`` ends a turn, ``first`` begins one, ``structure`` is syntax of a tool call, ``text`` is all else.
     """
-    shape = len(tokens.row_index)
-    stop_N, first_N = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
-    start = 0
-    for row, length in zip(tokens.rows, tokens.lengths, strict=True):
-        for turn in row.sample.turns:
+    stop_N, first_N = torch.zeros_like(table.sampled), torch.zeros_like(table.sampled)
+    for _, sample, part in table.slices():
+        for turn in sample.turns:
             if turn.end > turn.start:
-                first_N[start + turn.start] = True
-                stop_N[start + turn.end - 1] = turn.finish_reason is FinishReason.STOP
-        start += length
-    structure_N = torch.cat([row.sample.structure for row in tokens.rows])
-    remaining_N, masks = tokens.sampled.clone(), {}
-    for name, class_N in zip(CLASSES, (stop_N, first_N, structure_N, torch.ones_like(stop_N)), strict=True):
+                first_N[part.start + turn.start] = True
+                stop_N[part.start + turn.end - 1] = turn.finish_reason == FinishReason.STOP
+    remaining_N, masks = table.sampled.clone(), {}
+    of_class = (stop_N, first_N, table.streams["structure"], torch.ones_like(stop_N))
+    for name, class_N in zip(CLASSES, of_class, strict=True):
         masks[name] = remaining_N & class_N
         remaining_N &= ~class_N
     return masks

@@ -1,4 +1,4 @@
-"""Metrics of an update's episodes: endings, masks by reason, and task families."""
+"""Metrics of a step's episodes: endings, masks by reason, and task families."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,77 +8,78 @@ from torch import Tensor
 
 from truing.envs.tools import is_error
 from truing.metrics.context import characters_lost
-from truing.record.rows import SampleRow
+from truing.types.sample import SampleFacts
 from truing.types.status import EndedBy, Status
+from truing.types.step_table import StepTable
 from truing.types.token import Excluded, Origin
 
 TRUNCATED_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
 
 
-def episode_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
+def episode_metrics(table: StepTable) -> dict[str, float]:
     """Return endings, turns and tool calls, masks by reason, and metrics per task family."""
-    rollouts = {row.sample.rollout_id: row for row in rows}
+    rollouts = {sample.rollout_id: sample for sample in table.samples}
     return (
-        _endings(list(rollouts.values())) | _turns_and_tools(rows, rollouts) | _masks(rows) | _families(rows)
+        _endings(list(rollouts.values()))
+        | _turns_and_tools(table.samples, rollouts)
+        | _masks(table)
+        | _families(table)
     )
 
 
-def _endings(rollouts: Sequence[SampleRow]) -> dict[str, float]:
+def _endings(rollouts: Sequence[SampleFacts]) -> dict[str, float]:
     """Return shares of rollouts by what ended them."""
     share = 1 / len(rollouts)
     metrics = {
-        f"ended/{by.value}": share * sum(row.ended_by is by for row in rollouts) for by in TRUNCATED_BY
+        f"ended/{by.value}": share * sum(each.ended_by == by for each in rollouts) for by in TRUNCATED_BY
     }
-    return metrics | {"ended/error": share * sum(row.status is Status.ERROR for row in rollouts)}
+    return metrics | {"ended/error": share * sum(each.status == Status.ERROR for each in rollouts)}
 
 
-def _turns_and_tools(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[str, float]:
+def _turns_and_tools(samples: Sequence[SampleFacts], rollouts: Mapping[str, SampleFacts]) -> dict[str, float]:
     """Return turns, calls and truncated characters, per rollout."""
-    messages = [message for row in rollouts.values() for message in row.messages]
+    messages = [message for each in rollouts.values() for message in each.messages]
     calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)
     results = [message["content"] for message in messages if message["role"] == "tool"]
     valid = [not is_error(result) for result in results]
     return {
-        "turns/mean": sum(len(row.sample.turns) for row in rows) / len(rollouts),
-        "turns/restarts_mean": len(rows) / len(rollouts) - 1,
+        "turns/mean": sum(len(sample.turns) for sample in samples) / len(rollouts),
+        "turns/restarts_mean": len(samples) / len(rollouts) - 1,
         "tools/calls_mean": calls / len(rollouts),
         "tools/lost_chars": float(characters_lost(messages, "lost_chars")),
         **({"tools/valid_share": sum(valid) / len(valid)} if valid else {}),
     }
 
 
-def _masks(rows: Sequence[SampleRow]) -> dict[str, float]:
+def _masks(table: StepTable) -> dict[str, float]:
     """Return shares of SAMPLED tokens that are not trained, by reason."""
-    sampled_N = torch.cat([row.sample.origin == Origin.SAMPLED for row in rows])
-    if not sampled_N.any():
+    if not table.sampled.any():
         return {}
-    reason_N = torch.cat([row.sample.excluded for row in rows])[sampled_N]
+    reason_K = table.streams["excluded"][table.sampled]
     reasons = (Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT)
-    metrics = {f"masked/{reason.name.lower()}": _share(reason_N == reason) for reason in reasons}
-    structure_N = torch.cat([row.sample.structure for row in rows])[sampled_N]
-    return metrics | {"tokens/structure_share": _share(structure_N)}
+    metrics = {f"masked/{reason.name.lower()}": _share(reason_K == reason) for reason in reasons}
+    return metrics | {"tokens/structure_share": _share(table.streams["structure"][table.sampled])}
 
 
-def _families(rows: Sequence[SampleRow]) -> dict[str, float]:
+def _families(table: StepTable) -> dict[str, float]:
     """Return reward, length, entropy and truncation per task family, if there are several; per sample."""
-    families: dict[str, list[SampleRow]] = defaultdict(list)
-    for row in rows:
-        families[row.sample.family.replace("/", ".")].append(row)
+    families: dict[str, list[int]] = defaultdict(list)
+    for index, sample in enumerate(table.samples):
+        families[sample.family.replace("/", ".")].append(index)
     if len(families) < 2:
         return {}
-    metrics = {}
+    answer_N = table.sampled | (table.streams["origin"] == Origin.DEMO)
+    entropy_N, metrics = table.tokens.get("entropy"), {}
     for name, members in families.items():
-        sampled_mask = [
-            (row.sample.origin == Origin.SAMPLED) | (row.sample.origin == Origin.DEMO) for row in members
-        ]
-        entropy_N = torch.cat([row.entropy for row in members])
-        rewards = torch.tensor([row.sample.reward for row in members])
+        samples, parts = [table.samples[i] for i in members], [table.part(i) for i in members]
         metrics |= {
-            f"family_length/{name}": sum(int(mask.sum()) for mask in sampled_mask) / len(members),
-            f"family_truncated/{name}": sum(row.status is Status.TRUNCATED for row in members) / len(members),
-            **_known_mean(f"family_entropy/{name}", entropy_N),
-            **_known_mean(f"family_reward/{name}", rewards),
+            f"family_length/{name}": sum(int(answer_N[part].sum()) for part in parts) / len(members),
+            f"family_truncated/{name}": sum(each.status == Status.TRUNCATED for each in samples)
+            / len(members),
         }
+        if entropy_N is not None:
+            metrics |= _known_mean(f"family_entropy/{name}", torch.cat([entropy_N[part] for part in parts]))
+        metrics |= _known_mean(f"family_reward/{name}", torch.tensor([each.reward for each in samples]))
     return metrics
 
 

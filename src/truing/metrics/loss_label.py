@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from truing.errors import InvalidValueError
-from truing.metrics.token_streams import TokenStreams
+from truing.metrics.token_numbers import token_ratio
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
+from truing.types.step_table import StepTable
 
 ROUNDING = 1e-3
 """A ratio this near to 1 is 1 to rounding: a row's log-probabilities change by 4e-5 with the batch size."""
@@ -21,13 +22,11 @@ class LossLabel:
     text: str
 
 
-def loss_label(
-    tokens: TokenStreams, objective: Objective | None, *, loss: float, grad_norm: float
-) -> LossLabel:
+def loss_label(table: StepTable, objective: Objective | None, *, loss: float, grad_norm: float) -> LossLabel:
     """Return the kind of an update, and so whether its loss and gradient are plausible.
 
     Args:
-        tokens: of the samples of the update, at least one.
+        table: with the passes of one optimizer step, at least one.
         objective: the policy loss; None where there is none.
         loss: total loss.
         grad_norm: norm of its gradient, before clipping.
@@ -36,10 +35,10 @@ def loss_label(
         ``all_masked``, ``no_signal``, ``zero_gradient`` (the one fault), ``on_policy``, ``off_policy`` or
         ``supervised``.
     """
-    trained, policy = int(tokens.trained.sum()), int(tokens.policy.sum())
+    trained, policy = int(table.trained.sum()), int(table.policy.sum())
     numbers = f"loss {loss:.3g}, gradient norm {grad_norm:.3g}"
     if not trained:
-        return LossLabel("all_masked", f"none of {len(tokens.origin)} tokens is trained; {numbers}")
+        return LossLabel("all_masked", f"none of {len(table.trained)} tokens is trained; {numbers}")
     if not policy or objective is None:
         if grad_norm == 0:
             return LossLabel(
@@ -47,11 +46,11 @@ def loss_label(
             )
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
     ratio_N, advantage_N, logprob_N = (
-        stream[tokens.policy]
+        stream[table.policy]
         for stream in (
-            tokens.ratio(objective.ratio),
-            tokens.stream("advantage"),
-            tokens.stream("new_logprob"),
+            token_ratio(table, objective.ratio),
+            table.numbers("advantage"),
+            table.numbers("new_logprob"),
         )
     )
     return _policy_label(ratio_N, advantage_N, logprob_N, objective, grad_norm, numbers)

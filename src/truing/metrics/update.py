@@ -1,6 +1,6 @@
-"""Computes the metrics of an update from its rows, as defined in metrics/definitions.py.
+"""Computes the metrics of a step from its table, as defined in metrics/definitions.py.
 
-A metric without its input is left out. Shapes: N tokens of all rows, concatenated.
+A metric without its input is left out. Shapes: N tokens of all samples, concatenated.
 """
 
 import math
@@ -13,68 +13,64 @@ from torch import Tensor
 from truing.config import CorrectionConfig
 from truing.metrics.context import context_metrics
 from truing.metrics.episodes import episode_metrics
-from truing.metrics.token_streams import TokenStreams, drop_nan
+from truing.metrics.token_numbers import drop_nan, token_ratio
 from truing.ops.correction import correction_weights, effective_share
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 from truing.ops.returns import explained_variance
-from truing.record.rows import SampleRow
-from truing.types.sample import Sample
+from truing.types.sample import SampleFacts
 from truing.types.status import Status
+from truing.types.step_table import StepTable
 from truing.types.token import Origin
 
 Metrics = dict[str, float]
 
 
-def step_metrics(tokens: TokenStreams, objective: Objective | None, *, first_inner: bool) -> Metrics:
-    """Return all metrics of an update that follow from its rows.
+def step_metrics(table: StepTable, objective: Objective | None) -> Metrics:
+    """Return the metrics that follow from a step's table; ``objective`` is its policy loss, if it has one.
 
-    Args:
-        tokens: of the samples of the update, at least one, with the results of its forward pass.
-        objective: the policy loss; None where there is none.
-        first_inner: whether the weights of the forward pass are those that sampled the rows.
+    Log-probabilities and gradients are those of each sample's last pass.
     """
     metrics = (
-        reward_metrics(tokens.rows) | token_metrics(tokens) | kl_metrics(tokens) | entropy_metrics(tokens)
+        reward_metrics(table.samples) | token_metrics(table) | kl_metrics(table) | entropy_metrics(table)
     )
-    metrics |= episode_metrics(tokens.rows) | context_metrics(tokens.rows) | value_metrics(tokens)
+    metrics |= episode_metrics(table) | context_metrics(table.samples) | value_metrics(table)
     if objective is not None:
-        metrics |= policy_metrics(tokens, objective)
-    if first_inner:
-        metrics |= mismatch_metrics(tokens)
+        metrics |= policy_metrics(table, objective)
     return metrics
 
 
-def reward_metrics(rows: Sequence[SampleRow]) -> Metrics:
+def reward_metrics(samples: Sequence[SampleFacts]) -> Metrics:
     """Return rewards, their components and their groups; each rollout counts once."""
-    rollouts = {row.sample.rollout_id: row for row in rows}.values()
-    graded = [row for row in rollouts if not math.isnan(row.sample.reward)]
+    rollouts = {sample.rollout_id: sample for sample in samples}.values()
+    graded = [each for each in rollouts if not math.isnan(each.reward)]
     parts, groups = defaultdict(list), defaultdict(list)
-    for row in graded:
-        groups[row.sample.group_id].append(row.sample.reward)
-        for name, value in row.reward_parts.items():
+    for each in graded:
+        groups[each.group_id].append(each.reward)
+        for name, value in each.reward_parts.items():
             parts[f"reward_part/{name}"].append(value)
-    metrics = _mean_std("reward", torch.tensor([row.sample.reward for row in graded], dtype=torch.float64))
+    metrics = _mean_std("reward", torch.tensor([each.reward for each in graded], dtype=torch.float64))
     metrics |= {name: sum(values) / len(values) for name, values in parts.items()}
     if graded:
-        metrics["truncated/share"] = _share([row.status == Status.TRUNCATED for row in graded])
+        metrics["truncated/share"] = _share([each.status == Status.TRUNCATED for each in graded])
     return metrics | _group_metrics([rewards for rewards in groups.values() if len(rewards) > 1])
 
 
-def token_metrics(tokens: TokenStreams) -> Metrics:
+def token_metrics(table: StepTable) -> Metrics:
     """Return tokens by origin and by use, and lengths of answers."""
-    count = {origin: int((tokens.origin == origin).sum()) for origin in Origin}
-    trained = int(tokens.trained.sum())
-    answer_N = tokens.sampled | (tokens.origin == Origin.DEMO)
-    lengths = torch.bincount(tokens.row_index[answer_N], minlength=len(tokens.rows)).double()
-    if tokens.sampled.any():  # demonstrations in addition to rollouts are not answers
-        lengths = lengths[torch.tensor([not _is_bootstrap_demonstration(row.sample) for row in tokens.rows])]
+    origin_N = table.streams["origin"]
+    count = {origin: int((origin_N == origin).sum()) for origin in Origin}
+    trained = int(table.trained.sum())
+    answer_N = table.sampled | (origin_N == Origin.DEMO)
+    lengths = torch.bincount(table.sample_of_token[answer_N], minlength=len(table.samples)).double()
+    if table.sampled.any():  # demonstrations in addition to rollouts are not answers
+        lengths = lengths[torch.tensor([not _is_bootstrap(table, i) for i in range(len(table.samples))])]
     metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(answer_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
         "tokens/trained": float(trained),
-        "tokens/scored": float((tokens.trained & ~tokens.stream("new_logprob").isnan()).sum()),
+        "tokens/scored": float((table.trained & ~table.numbers("new_logprob").isnan()).sum()),
         "length/mean": float(lengths.mean()),
         "length/max": float(lengths.max()),
     }
@@ -84,46 +80,47 @@ def token_metrics(tokens: TokenStreams) -> Metrics:
     return metrics
 
 
-def _is_bootstrap_demonstration(sample: Sample) -> bool:
-    """Whether a sample is a demonstration that is not a rollout of the policy, and has no reward."""
-    return bool(sample.supervised_mask.any()) and math.isnan(sample.reward)
+def _is_bootstrap(table: StepTable, index: int) -> bool:
+    """Return whether a sample is a demonstration that is not a rollout of the policy, and has no reward."""
+    supervised = bool(table.streams["supervised_mask"][table.part(index)].any())
+    return supervised and math.isnan(table.samples[index].reward)
 
 
-def policy_metrics(tokens: TokenStreams, objective: Objective) -> Metrics:
+def policy_metrics(table: StepTable, objective: Objective) -> Metrics:
     """Return metrics of advantages, ratios and the clip, over policy tokens."""
-    advantage_N = tokens.stream("advantage")[tokens.policy]
+    advantage_N = table.numbers("advantage")[table.policy]
     (known_N,) = drop_nan(advantage_N)
     metrics = _mean_std("advantage", known_N)
     if len(known_N):
         metrics["advantage/mean_abs"] = float(known_N.abs().mean())
         metrics["advantage/max_abs"] = float(known_N.abs().max())
-    ratio_N = tokens.ratio(objective.ratio)[tokens.policy]
+    ratio_N = token_ratio(table, objective.ratio)[table.policy]
     metrics |= _ratio_metrics(*drop_nan(ratio_N, advantage_N))
     counted_N = ~ratio_N.isnan() | (advantage_N == 0)  # an advantage of 0 has nothing to clip
     return metrics | _clip_metrics(ratio_N[counted_N], advantage_N[counted_N], objective)
 
 
-def kl_metrics(tokens: TokenStreams) -> Metrics:
+def kl_metrics(table: StepTable) -> Metrics:
     """Return the KL to the reference: per token, trained or all, and per sequence."""
-    new_N, ref_N = tokens.stream("new_logprob"), tokens.stream("ref_logprob")
+    new_N, ref_N = table.numbers("new_logprob"), table.numbers("ref_logprob")
     compared_N = ~(new_N.isnan() | ref_N.isnan())
     metrics = {}
-    for use, mask_N in (("kl_trained", tokens.policy), ("kl_all", tokens.sampled)):
+    for use, mask_N in (("kl_trained", table.policy), ("kl_all", table.sampled)):
         chosen_N = mask_N & compared_N
         if chosen_N.any():
             for name, estimator in (("k1", kl_k1), ("k2", kl_k2), ("k3", kl_k3)):
                 metrics[f"{use}/{name}"] = float(estimator(new_N[chosen_N], ref_N[chosen_N]).mean())
-    chosen_N = tokens.sampled & compared_N
+    chosen_N = table.sampled & compared_N
     if chosen_N.any():
         k1_N = kl_k1(new_N[chosen_N], ref_N[chosen_N])
-        sequences = len(tokens.row_index[chosen_N].unique())
+        sequences = len(table.sample_of_token[chosen_N].unique())
         metrics["kl_sequence/k1"] = float(k1_N.sum()) / sequences
     return metrics
 
 
-def value_metrics(tokens: TokenStreams) -> Metrics:
+def value_metrics(table: StepTable) -> Metrics:
     """Return metrics of returns over SAMPLED tokens, and of the critic's prediction."""
-    returns_N, value_N = (tokens.stream(name)[tokens.sampled] for name in ("returns", "value"))
+    returns_N, value_N = (table.numbers(name)[table.sampled] for name in ("returns", "value"))
     metrics = _mean_std("returns", *drop_nan(returns_N))
     returns_N, value_N = drop_nan(returns_N, value_N)
     if not len(value_N):
@@ -134,15 +131,20 @@ def value_metrics(tokens: TokenStreams) -> Metrics:
     return metrics if math.isnan(explained) else metrics | {"value/explained_variance": explained}
 
 
-def correction_metrics(tokens: TokenStreams, cfg: CorrectionConfig) -> Metrics:
+def correction_metrics(table: StepTable, cfg: CorrectionConfig) -> Metrics:
     """Return metrics of the off-policy weights before an update."""
     if cfg.method == "off":
         return {}
     weights, logs = [], []
-    for sample in [row.sample for row in tokens.rows if row.sample.old_source == "recomputed"]:
-        streams = (sample.old_logprob[None], sample.sampler_logprob[None], sample.policy_mask[None])
-        weights.append(correction_weights(*streams, cfg.method, cfg.low, cfg.high)[0][sample.policy_mask])
-        logs.append((sample.old_logprob - sample.sampler_logprob)[sample.policy_mask])
+    for _, sample, part in table.slices():
+        if sample.old_source == "recomputed":
+            names = ("old_logprob", "sampler_logprob", "policy_mask")
+            old_T, sampler_T, mask_T = (table.streams[name][part] for name in names)
+            weight_1T = correction_weights(
+                old_T[None], sampler_T[None], mask_T[None], cfg.method, cfg.low, cfg.high
+            )
+            weights.append(weight_1T[0][mask_T])
+            logs.append((old_T - sampler_T)[mask_T])
     if not any(map(len, logs)):
         return {}
     weight_N, log_N = torch.cat(weights).double(), torch.cat(logs)
@@ -153,10 +155,10 @@ def correction_metrics(tokens: TokenStreams, cfg: CorrectionConfig) -> Metrics:
     }
 
 
-def mismatch_metrics(tokens: TokenStreams) -> Metrics:
+def mismatch_metrics(table: StepTable) -> Metrics:
     """Return the mismatch of sampler and trainer on SAMPLED tokens, trained or not, with the same weights."""
     sampler_N, new_N = drop_nan(
-        *(tokens.stream(name)[tokens.sampled] for name in ("sampler_logprob", "new_logprob"))
+        *(table.numbers(name)[table.sampled] for name in ("sampler_logprob", "new_logprob"))
     )
     if not len(new_N):
         return {}
@@ -167,16 +169,16 @@ def mismatch_metrics(tokens: TokenStreams) -> Metrics:
     }
 
 
-def entropy_metrics(tokens: TokenStreams) -> Metrics:
+def entropy_metrics(table: StepTable) -> Metrics:
     """Return mean entropies over trained tokens, of the sampling distribution and of the model's own.
 
     Both use computed samples only; the sampler's log-probabilities estimate the first over all samples.
     """
-    chosen_N = tokens.policy if tokens.policy.any() else tokens.trained  # without additional demonstrations
+    chosen_N = table.policy if table.policy.any() else table.trained  # without additional demonstrations
     values = {
-        "entropy/mean": tokens.stream("entropy")[chosen_N],
-        "entropy/raw": tokens.stream("raw_entropy")[chosen_N],
-        "entropy/sampled": -tokens.stream("sampler_logprob")[tokens.sampled],
+        "entropy/mean": table.numbers("entropy")[chosen_N],
+        "entropy/raw": table.numbers("raw_entropy")[chosen_N],
+        "entropy/sampled": -table.numbers("sampler_logprob")[table.sampled],
     }
     known_values = {name: drop_nan(value_N)[0] for name, value_N in values.items()}
     return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}

@@ -2,7 +2,7 @@
 
     RUN/run.json        written once: recipe, sampling parameters, versions and digests of the run
     RUN/recipe.toml     the recipe's text
-    RUN/steps.jsonl     one line per update; a step without its line is not recorded
+    RUN/steps.jsonl     one line per step; a step without its line is not recorded
     RUN/events.jsonl    one line per event: time, kind, payload
     RUN/rollouts/       one Arrow segment per update, written before its line; SHA-256 in the line
     RUN/rollouts.parquet  the segments after `compact`: steps share row groups of some MB, and the metadata
@@ -15,7 +15,7 @@ A missing number is `null` in JSON and NaN in Arrow; readers return NaN.
 from truing.record.compaction import compact
 from truing.record.events import Event
 from truing.record.reader import RunReader, has_writer
-from truing.record.rows import SampleRow, Segment, StepRow
+from truing.record.step_line import Segment, StepLine
 from truing.record.undone_updates import archive_undone
 from truing.record.writer import RunWriter
 
@@ -23,9 +23,8 @@ __all__ = [
     "Event",
     "RunReader",
     "RunWriter",
-    "SampleRow",
     "Segment",
-    "StepRow",
+    "StepLine",
     "archive_undone",
     "compact",
     "has_writer",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from truing.errors import RecordError
-from truing.record.rows import StepRow
+from truing.record.step_line import StepLine
 
 METADATA_KEY = b"truing.steps"
 """The entry of the Parquet metadata: an Arrow stream, in base64 because other readers expect text there."""
@@ -38,7 +38,7 @@ class SegmentRef(NamedTuple):
     sha256: str
 
     @classmethod
-    def from_step(cls, step: StepRow) -> "SegmentRef":
+    def from_step(cls, step: StepLine) -> "SegmentRef":
         """Return the location that a line names."""
         return cls(step.stage, step.step, step.segment.file, step.segment.rows, step.segment.sha256)
 

@@ -1,11 +1,10 @@
 """A writer that records nothing, for ranks other than the first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from truing.record.rows import SampleRow
 from truing.record.writer import RunWriter
-from truing.types.batch import StepRecord
+from truing.types.step_table import StepTable
 
 
 class NoWriter(RunWriter):
@@ -26,7 +25,7 @@ class NoWriter(RunWriter):
     def rewrite(self, recipe: str, facts: Mapping[str, Any]) -> None:
         """Do nothing."""
 
-    def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+    def write_step(self, table: StepTable) -> None:
         """Do nothing."""
 
     def write_event(self, kind: str, **payload: Any) -> None:

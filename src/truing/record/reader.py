@@ -10,8 +10,8 @@ from truing.record.fields import Misfit, check
 from truing.record.index import SegmentRef
 from truing.record.lost_updates import lost_updates
 from truing.record.malformed import damaged_line
-from truing.record.rows import SampleRow, StepRow
 from truing.record.run_json import RUN_JSON
+from truing.record.step_line import StepLine
 from truing.record.store import (
     ABANDONED,
     ANSWERS,
@@ -21,9 +21,10 @@ from truing.record.store import (
     RUN,
     STEPS,
     CompactedFile,
-    load_rows,
+    load_step,
 )
 from truing.record.update_columns import columns_of
+from truing.types.step_table import StepTable
 from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
 from truing.utils.parse import parse_json, parse_toml
@@ -107,16 +108,16 @@ class RunReader:
                 f"{self.run_dir / RECIPE} is damaged", got=error, expected="the recipe of the run"
             ) from error
 
-    def steps(self) -> list[StepRow]:
+    def steps(self) -> list[StepLine]:
         """Return every recorded update, in order."""
         return list(self.iter_steps())
 
-    def iter_steps(self) -> Iterator[StepRow]:
+    def iter_steps(self) -> Iterator[StepLine]:
         """Yield every recorded update, in order: a long run has more of them than fit into memory."""
         last: dict[str, int] = {}
 
-        def parse(line: Mapping[str, Any]) -> StepRow:
-            row = StepRow.from_json(line)
+        def parse(line: Mapping[str, Any]) -> StepLine:
+            row = StepLine.from_json(line)
             if row.step <= last.get(row.stage, -1):  # a rollback removes lines, so numbers only go up
                 raise Misfit("step", f"{row.stage} {row.step} after {last[row.stage]}", "a later step")
             last[row.stage] = row.step
@@ -137,7 +138,7 @@ class RunReader:
         """Raise a RecordError if a file has lost lines: by numbers of updates, the events, or the rows."""
         events, noted = self.events(), 0
 
-        def rows() -> Iterator[StepRow]:
+        def rows() -> Iterator[StepLine]:
             nonlocal noted
             for row in self.iter_steps():
                 noted = max(noted, row.events)
@@ -168,18 +169,18 @@ class RunReader:
         """Return every recorded event, oldest first."""
         return list(self._lines(EVENTS, Event.from_json))
 
-    def samples(self, stage: str, step: int) -> tuple[SampleRow, ...]:
-        """Return the rows of an update, verified by checksum."""
+    def find_table(self, stage: str, step: int) -> StepTable:
+        """Return a step, verified by checksum."""
         last = "no step at all"
         for row in self.iter_steps():
             if (row.stage, row.step) == (stage, step):
-                return self.rows(row)
+                return self.table(row)
             last = f"{row.stage} {row.step}"
         raise RecordError(f"{self.run_dir} holds no step {step} of stage {stage}", expected=f"up to {last}")
 
-    def rows(self, row: StepRow) -> tuple[SampleRow, ...]:
-        """Return the rows of the update of a line, verified by checksum."""
-        return load_rows(self.run_dir, row, self._groups)
+    def table(self, row: StepLine) -> StepTable:
+        """Return the step of a line, verified by checksum."""
+        return load_step(self.run_dir, row, self._groups)
 
     def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> Iterator[Line]:
         path = self.run_dir / name

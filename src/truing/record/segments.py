@@ -1,14 +1,16 @@
-"""Converts the rows of a step to Arrow and back: a list column per token stream, a scalar column per fact.
+"""Converts the samples of a step to Arrow and back: a row each, with a list per stream and a scalar per fact.
 
-IPC segments and Parquet files have the same schema. NaN stays NaN and is never null; only ``support_*`` is
-null, for a sample whose sampling parameters truncate nothing, and ``routes*``, for one without expert routes.
-A segment without any route has no column for them, as those of versions before routes were recorded.
+IPC segments and Parquet files have the same schema. NaN stays NaN. A stream without any number in the step is
+null, as are ``support_*`` of a sample whose sampling parameters truncate nothing, and ``routes*`` of one
+without expert routes. Streams of passes have the tokens of the sample's first pass, then those of its second,
+and so on. A segment without any route has no column for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,31 +18,35 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from truing.record.rows import TRAINER_NUMBERS, SampleRow
-from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
+from truing.types.sample import FLOAT_STREAMS, MASKS, SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
-from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.token import Support
+from truing.types.status import FinishReason
+from truing.types.step_table import PASS_STREAMS, SAMPLE_STREAMS, Passes, StepNumbers, StepTable, starts_of
+from truing.types.token import Excluded, Origin, Support
 from truing.utils.jsonl import dump_json, floats_from_json
 from truing.utils.parse import parse_json
 
-STREAMS = {  # token streams of a Sample
-    "token_ids": (pa.int64(), torch.int64),
-    "origin": (pa.uint8(), torch.uint8),
-    "excluded": (pa.uint8(), torch.uint8),
-    **dict.fromkeys(MASKS, (pa.bool_(), torch.bool)),
-    **dict.fromkeys(FLOAT_STREAMS, (pa.float32(), torch.float32)),
-}
 SUPPORT = {"support_ids": (pa.int32(), torch.int32), "support_splits": (pa.int64(), torch.int64)}
-TRAINER_STREAMS = dict.fromkeys(
-    TRAINER_NUMBERS, (pa.float32(), torch.float32)
-)  # token streams of a SampleRow
 ROUTES = {  # flat, and their shape: layers, experts per token
     "routes": (pa.int16(), torch.int16),
     "routes_shape": (pa.int64(), torch.int64),
 }
-LIST_COLUMNS = STREAMS | TRAINER_STREAMS | SUPPORT | ROUTES
-SAMPLE_SCALARS = {  # scalars of a Sample
+PASS_COLUMNS = (
+    "optimizer_step",
+    "micro_batch",
+    "rank",
+)  # of each pass of a sample, in the order of its streams
+LIST_COLUMNS = {
+    "token_ids": (pa.int64(), torch.int64),
+    "origin": (pa.uint8(), torch.uint8),
+    "excluded": (pa.uint8(), torch.uint8),
+    **dict.fromkeys(MASKS, (pa.bool_(), torch.bool)),
+    **dict.fromkeys((*FLOAT_STREAMS, *PASS_STREAMS), (pa.float32(), torch.float32)),
+    **dict.fromkeys(PASS_COLUMNS, (pa.int64(), torch.int64)),
+    **SUPPORT,
+    **ROUTES,
+}
+SAMPLE_SCALARS = {  # scalars of ``SampleFacts``
     "sample_id": pa.string(),
     "rollout_id": pa.string(),
     "group_id": pa.string(),
@@ -52,6 +58,10 @@ SAMPLE_SCALARS = {  # scalars of a Sample
     "reward": pa.float64(),
     "truncated": pa.bool_(),
     "bootstrap_value": pa.float64(),
+    "text": pa.string(),
+    "status": pa.string(),
+    "ended_by": pa.string(),
+    "error": pa.string(),
 }
 TURN = pa.struct(
     {
@@ -69,11 +79,6 @@ SCHEMA = pa.schema(
         "stage": pa.string(),
         "step": pa.int64(),
         **SAMPLE_SCALARS,
-        "text": pa.string(),
-        "status": pa.string(),
-        "ended_by": pa.string(),
-        "error": pa.string(),
-        "inner_step": pa.int64(),
         **dict.fromkeys(JSON_COLUMNS, pa.string()),
         "turns": pa.list_(TURN),
         **{name: pa.list_(arrow) for name, (arrow, _) in LIST_COLUMNS.items()},
@@ -88,9 +93,9 @@ def warm_up() -> None:
     pa.array([0])
 
 
-def encode(stage: str, step: int, rows: Sequence[SampleRow]) -> bytes:
-    """Return the rows as an Arrow IPC file; equal rows give equal bytes."""
-    return encode_table(table_of(stage, step, rows))
+def encode(step: StepTable) -> bytes:
+    """Return the samples of a step as an Arrow IPC file; equal steps give equal bytes."""
+    return encode_table(table_of(step))
 
 
 def encode_table(table: pa.Table) -> bytes:
@@ -129,79 +134,106 @@ def with_routes(table: pa.Table) -> pa.Table:
     return table
 
 
-def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
-    """Return the rows as an Arrow table."""
-    samples = [row.sample for row in rows]
-    supports = [sample.support for sample in samples]
+def table_of(step: StepTable) -> pa.Table:
+    """Return the samples of a step as an Arrow table, a row each."""
+    samples, passes = step.samples, step.passes
+    count = torch.bincount(passes.sample, minlength=len(samples)).tolist()  # passes of each sample
+    supports = step.supports or [None] * len(samples)
+    routes = step.routes or [None] * len(samples)
     columns = {
-        "stage": [stage] * len(rows),
-        "step": [step] * len(rows),
+        "stage": [step.stage] * len(samples),
+        "step": [step.step] * len(samples),
         **{name: [getattr(sample, name) for sample in samples] for name in SAMPLE_SCALARS},
-        "text": [row.text for row in rows],
-        "status": [row.status for row in rows],
-        "ended_by": [row.ended_by for row in rows],
-        "error": [row.error for row in rows],
-        "inner_step": [row.inner_step for row in rows],
         "sampling_params": [_sampling_params_text(sample.sampling_params) for sample in samples],
-        "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
-        "messages": [dump_json(row.messages).decode() for row in rows],
-        "outcome": [dump_json(row.outcome).decode() for row in rows],
+        **{
+            name: [dump_json(getattr(sample, name)).decode() for sample in samples]
+            for name in ("reward_parts", "messages", "outcome")
+        },
         "turns": [[vars(turn) for turn in sample.turns] for sample in samples],
     }
-    streams = {
-        **{name: [getattr(sample, name) for sample in samples] for name in STREAMS},
-        **{name: [getattr(row, name) for row in rows] for name in TRAINER_STREAMS},
-        "routes": [None if sample.routes is None else sample.routes.flatten() for sample in samples],
-        "routes_shape": [
-            None if sample.routes is None else torch.tensor(sample.routes.shape[1:]) for sample in samples
-        ],
-        "support_ids": [None if support is None else support.ids for support in supports],
-        "support_splits": [None if support is None else support.splits for support in supports],
+    ragged = {
+        "support_ids": [None if each is None else each.ids for each in supports],
+        "support_splits": [None if each is None else each.splits for each in supports],
+        "routes": [None if each is None else each.flatten() for each in routes],
+        "routes_shape": [None if each is None else torch.tensor(each.shape[1:]) for each in routes],
     }
+    of_passes = [n * number for n, number in zip(step.lengths, count, strict=True)]
+    kinds = ((SAMPLE_STREAMS, step.lengths), (PASS_STREAMS, of_passes), (PASS_COLUMNS, count))
+    flat = {**step.streams, **passes.streams, **{name: getattr(passes, name) for name in PASS_COLUMNS}}
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
-    arrays |= {name: _list_column(tensors, LIST_COLUMNS[name]) for name, tensors in streams.items()}
+    arrays |= {name: _ragged_column(tensors, LIST_COLUMNS[name]) for name, tensors in ragged.items()}
+    for name, lengths in ((name, lengths) for names, lengths in kinds for name in names):
+        arrays[name] = (
+            _list_column(flat[name], lengths, LIST_COLUMNS[name])
+            if name in flat
+            else pa.nulls(len(samples), SCHEMA.field(name).type)
+        )
     return pa.table(arrays, schema=SCHEMA)
 
 
-def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
-    """Return the rows of a table that ``table_of`` made."""
-    streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in LIST_COLUMNS.items()}
-    facts = {name: table[name].to_pylist() for name in SCHEMA.names if name not in streams}
-    return tuple(
-        _row(
-            {name: values[i] for name, values in facts.items()},
-            {name: tensors[i] for name, tensors in streams.items()},
-        )
-        for i in range(table.num_rows)
+def step_table_of(table: pa.Table, numbers: StepNumbers) -> StepTable:
+    """Return the step whose samples are the rows of a table; raise ValueError if its columns disagree."""
+    facts = {name: table[name].to_pylist() for name in SCHEMA.names if name not in LIST_COLUMNS}
+    samples = [_sample({name: values[i] for name, values in facts.items()}) for i in range(table.num_rows)]
+    lengths, count = (
+        [number or 0 for number in _lengths(table[name])] for name in ("token_ids", "optimizer_step")
+    )
+    of_passes = [n * number for n, number in zip(lengths, count, strict=True)]
+    streams = {name: _stream(table, name, lengths) for name in SAMPLE_STREAMS}
+    pass_streams = {name: _stream(table, name, of_passes) for name in PASS_STREAMS}
+    columns = {name: _stream(table, name, count) for name in PASS_COLUMNS}
+    none = torch.zeros(0, dtype=torch.int64)
+    passes = Passes(
+        sample=torch.repeat_interleave(torch.tensor(count, dtype=torch.int64)),
+        **{name: none if each is None else each for name, each in columns.items()},
+        streams={name: stream for name, stream in pass_streams.items() if stream is not None},
+    )
+    ragged = {name: _tensors(table[name], LIST_COLUMNS[name][1]) for name in (*SUPPORT, *ROUTES)}
+    supports = [
+        None if splits is None or ids is None else Support(ids, splits)
+        for ids, splits in zip(ragged["support_ids"], ragged["support_splits"], strict=True)
+    ]
+    routes = [
+        None if flat is None or shape is None else flat.view(-1, *shape.tolist())
+        for flat, shape in zip(ragged["routes"], ragged["routes_shape"], strict=True)
+    ]
+    _check_codes(streams, supports, lengths)
+    return StepTable(
+        **vars(numbers.only_numbers),
+        samples=samples,
+        starts=starts_of(lengths),
+        streams={name: stream for name, stream in streams.items() if stream is not None},
+        passes=passes,
+        supports=[] if all(each is None for each in supports) else supports,
+        routes=[] if all(each is None for each in routes) else routes,
     )
 
 
-def _row(facts: dict, streams: dict) -> SampleRow:
-    """Return a row from its scalars and its tensors [T], by column name."""
-    sample = Sample(
+def _check_codes(
+    streams: Mapping[str, Tensor | None], supports: Sequence[Support | None], lengths: Sequence[int]
+) -> None:
+    """Raise ValueError unless codes have a meaning, and supports cover their tokens."""
+    for name, codes in (("origin", Origin), ("excluded", Excluded)):
+        stream = streams[name]
+        if stream is not None and len(stream) and int(stream.max()) not in codes.__members__.values():
+            raise ValueError(f"column {name} has the code {int(stream.max())}, which means nothing")
+    for support, length in zip(supports, lengths, strict=True):
+        if support is not None and len(support.splits) != length + 1:
+            raise ValueError(f"a support has {len(support.splits)} splits for {length} tokens")
+
+
+def _sample(facts: dict[str, Any]) -> SampleFacts:
+    """Return the facts of a sample from its values by column name."""
+    return SampleFacts(
         **{name: facts[name] for name in SAMPLE_SCALARS},
-        **{name: streams[name] for name in STREAMS},
         turns=tuple(
             TurnSpan(**turn | {"finish_reason": FinishReason(turn["finish_reason"])})
             for turn in facts["turns"]
         ),
         sampling_params=_parse_sampling_params(facts["sampling_params"]),
-        support=None
-        if streams["support_splits"] is None
-        else Support(streams["support_ids"], streams["support_splits"]),
-        routes=None if streams["routes"] is None else streams["routes"].view(-1, *streams["routes_shape"]),
-    )
-    return SampleRow(
-        sample=sample,
-        text=facts["text"],
-        status=Status(facts["status"]),
         reward_parts=floats_from_json(parse_json(facts["reward_parts"])),
         messages=tuple(parse_json(facts["messages"])),
         outcome=parse_json(facts["outcome"]),
-        ended_by=EndedBy(facts["ended_by"]),
-        error=facts["error"],
-        inner_step=facts["inner_step"],
-        **{name: streams[name] for name in TRAINER_STREAMS},
     )
 
 
@@ -216,15 +248,35 @@ def _parse_sampling_params(text: str) -> SamplingParams:
     return SamplingParams(**fields | {"stop_ids": tuple(fields["stop_ids"])})
 
 
-def _list_column(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dtype]) -> pa.ListArray:
-    """Return tensors [T] as a list column, converted together because Arrow is slow on many small arrays."""
+def _list_column(
+    flat: Tensor, lengths: Sequence[int], kinds: tuple[pa.DataType, torch.dtype]
+) -> pa.ListArray:
+    """Return a stream as a list column with these lengths."""
     arrow, dtype = kinds
-    present = [tensor.detach() for tensor in tensors if tensor is not None]
-    values = torch.cat([*present, torch.empty(0, dtype=dtype)]).to("cpu", dtype).numpy()
-    lengths = [0 if tensor is None else len(tensor) for tensor in tensors]
-    absent = pa.array([tensor is None for tensor in tensors], pa.bool_())
     offsets = pa.array([0, *accumulate(lengths)], pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(values, arrow), mask=absent)
+    return pa.ListArray.from_arrays(offsets, pa.array(flat.detach().to("cpu", dtype).numpy(), arrow))
+
+
+def _ragged_column(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dtype]) -> pa.ListArray:
+    """Return tensors as a list column, converted together because Arrow is slow on many small arrays."""
+    arrow, dtype = kinds
+    values = torch.cat([torch.empty(0, dtype=dtype), *(each for each in tensors if each is not None)])
+    offsets = pa.array([0, *accumulate(0 if each is None else len(each) for each in tensors)], pa.int32())
+    absent = pa.array([each is None for each in tensors], pa.bool_())
+    return pa.ListArray.from_arrays(offsets, pa.array(values.to(dtype).numpy(), arrow), mask=absent)
+
+
+def _stream(table: pa.Table, name: str, lengths: Sequence[int]) -> Tensor | None:
+    """Return a list column as one stream; None if no row has it.
+
+    Raise ValueError unless its lists have these lengths.
+    """
+    column = table[name]
+    if column.null_count == table.num_rows:
+        return None
+    if _lengths(column) != list(lengths):
+        raise ValueError(f"the lists of column {name} have other lengths than the tokens")
+    return torch.tensor(_flat(column), dtype=LIST_COLUMNS[name][1])
 
 
 def _flat(column: pa.ChunkedArray) -> np.ndarray:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from truing.errors import RecordError
 from truing.record.events import Event
 from truing.record.malformed import damaged_line
-from truing.record.rows import StepRow
+from truing.record.step_line import StepLine
 from truing.record.store import STEPS
 from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
+from truing.types.step_table import StepNumbers
 from truing.utils.parse import parse_finite_json
 from truing.utils.regular_files import open_regular
 
@@ -39,9 +40,9 @@ TAIL_BYTES = 256
 """Last bytes that were read: if they differ now, the file was truncated and continued."""
 
 
-def number_names(row: StepRow) -> list[str]:
-    """Return the columns that an update fills."""
-    return [*row.metrics, *(f"seconds/{phase}" for phase in row.seconds)]
+def number_names(numbers: StepNumbers) -> list[str]:
+    """Return the columns that a step fills."""
+    return [*numbers.metrics, *(f"seconds/{phase}" for phase in numbers.seconds)]
 
 
 def declared_numbers(events: Iterable[Event]) -> set[str]:
@@ -86,7 +87,7 @@ class StepsReader:
         self.columns = self._parts[0]
         return True
 
-    def step_row(self, row: int) -> StepRow:
+    def step_row(self, row: int) -> StepLine:
         """Return the whole record of one update."""
         with open(self.path, "rb") as handle:
             handle.seek(int(self._starts[0][row]))
@@ -181,6 +182,6 @@ def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColum
     )
 
 
-def _parse_line(text: bytes, number: int, path: Path) -> StepRow:
+def _parse_line(text: bytes, number: int, path: Path) -> StepLine:
     with damaged_line(path, number):
-        return StepRow.from_json(parse_finite_json(text))
+        return StepLine.from_json(parse_finite_json(text))

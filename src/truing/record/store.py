@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from truing.errors import RecordError
 from truing.record.digest import content_digest
 from truing.record.index import Index, SegmentRef, decode_index
-from truing.record.rows import SampleRow, StepRow
-from truing.record.segments import SCHEMA, decode, rows_of
+from truing.record.segments import SCHEMA, decode, step_table_of
+from truing.record.step_line import StepLine
+from truing.types.step_table import StepTable
 from truing.utils.atomic_files import sha256
 from truing.utils.regular_files import read_regular
 
@@ -127,11 +128,11 @@ class CompactedFile:
         return self._last[1]
 
 
-def load_rows(run_dir: Path, step: StepRow, compacted: CompactedFile | None = None) -> tuple[SampleRow, ...]:
-    """Return the rows of a step, verified, from its segment or the compacted file."""
+def load_step(run_dir: Path, step: StepLine, compacted: CompactedFile | None = None) -> StepTable:
+    """Return the step of a line, verified, from its segment or the compacted file."""
     table = load_table(run_dir, SegmentRef.from_step(step), compacted or CompactedFile(run_dir / PARQUET))
     try:
-        return rows_of(table)
+        return step_table_of(table, step)
     except READ_ERRORS as error:
         raise RecordError(
             f"the rows of step {step.step} of stage {step.stage} say what cannot be", got=repr(error)

@@ -9,7 +9,7 @@ from pathlib import Path
 from truing.record.compaction import write_steps
 from truing.record.index import SegmentRef
 from truing.record.reader import RunReader
-from truing.record.rows import StepRow
+from truing.record.step_line import StepLine
 from truing.record.store import ABANDONED, EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place, write_atomically
 from truing.utils.jsonl import dump_json
@@ -65,9 +65,9 @@ def archive_undone(
     return target
 
 
-def updates_after(rows: Iterable[StepRow], stage: str, steps: int) -> list[StepRow]:
+def updates_after(rows: Iterable[StepLine], stage: str, steps: int) -> list[StepLine]:
     """Return the updates of a stage beyond its first ``steps``, and all that were recorded after them."""
-    after: list[StepRow] = []
+    after: list[StepLine] = []
     for row in rows:
         if row.stage == stage and row.step < steps:
             after = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from truing.errors import RecordError
 from truing.record.index import SegmentRef
-from truing.record.rows import StepRow
+from truing.record.step_line import StepLine
 
 SEGMENT = pa.struct({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string()})
 
@@ -98,14 +98,14 @@ class UpdateColumns:
         return None
 
 
-def columns_of(rows: Iterable[StepRow]) -> UpdateColumns:
+def columns_of(rows: Iterable[StepLine]) -> UpdateColumns:
     """Return updates as columns; few of the rows are in memory at a time."""
     rows = iter(rows)
     parts = iter(lambda: list(islice(rows, ROWS_AT_A_TIME)), [])
     return concat_columns([_columns(part) for part in parts])
 
 
-def _columns(rows: Sequence[StepRow]) -> UpdateColumns:
+def _columns(rows: Sequence[StepLine]) -> UpdateColumns:
     rows_numbers = [
         {**row.metrics, **{f"seconds/{phase}": seconds for phase, seconds in row.seconds.items()}}
         for row in rows
@@ -120,7 +120,7 @@ def _columns(rows: Sequence[StepRow]) -> UpdateColumns:
     )
 
 
-def _segments(rows: Sequence[StepRow]) -> pa.ChunkedArray:
+def _segments(rows: Sequence[StepLine]) -> pa.ChunkedArray:
     """Return the location of the rows of each update."""
     try:
         return pa.chunked_array([[asdict(row.segment) for row in rows]], SEGMENT)

@@ -7,7 +7,6 @@ recorded; neither is a line without its newline.
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,11 +14,11 @@ from typing import Any, Self
 from truing.errors import RecordError
 from truing.record.index import SegmentRef
 from truing.record.reader import RunReader
-from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
+from truing.record.step_line import Segment, StepLine
 from truing.record.steps_reader import NUMBERS_EVENT, declared_numbers, number_names
 from truing.record.store import ANSWERS, EVENTS, RECIPE, RUN, STEPS, rollouts_dir
-from truing.types.batch import StepRecord
+from truing.types.step_table import StepNumbers, StepTable
 from truing.utils.atomic_files import disk_errors, sha256, write_atomically
 from truing.utils.jsonl import JsonlWriter, dump_json
 
@@ -60,18 +59,21 @@ class RunWriter:
         write_atomically(self.run_dir / RECIPE, recipe.encode())
         write_atomically(self.run_dir / RUN, dump_json(facts, indent=2))
 
-    def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
-        """Record an update; ``rows`` are its samples in order, with the trainer's values."""
-        self._check_new(record, rows)
-        data = encode(record.stage, record.step, rows)
-        segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
+    def write_step(self, table: StepTable) -> None:
+        """Record a step."""
+        if (table.stage, table.step) in self._recorded_updates:
+            raise RecordError(
+                f"step {table.step} of stage {table.stage} is recorded already",
+                remedy="call truncate_to before recording it again",
+            )
+        data = encode(table)
+        segment = Segment(segment_name(table.stage, table.step), len(table.samples), sha256(data))
         write_atomically(self._rollouts / segment.file, data)
-        row = StepRow.from_record(record, segment)
-        self._declare_numbers(row)
-        row = replace(row, events=self._event_count)
-        self._steps.append(row.to_json())
-        self._recorded.append(SegmentRef.from_step(row))
-        self._recorded_updates.add((row.stage, row.step))
+        self._declare_numbers(table)
+        line = StepLine(**vars(table.only_numbers), segment=segment, events=self._event_count)
+        self._steps.append(line.to_json())
+        self._recorded.append(SegmentRef.from_step(line))
+        self._recorded_updates.add((line.stage, line.step))
 
     def write_event(self, kind: str, **payload: Any) -> None:
         """Record an event with the current time; NaN in the payload is read back as None."""
@@ -107,9 +109,9 @@ class RunWriter:
     ) -> None:
         self.close()
 
-    def _declare_numbers(self, row: StepRow) -> None:
+    def _declare_numbers(self, numbers: StepNumbers) -> None:
         """Declare new column names of a line by an event, so that lines can be read as columns."""
-        if new := [name for name in number_names(row) if name not in self._declared]:
+        if new := [name for name in number_names(numbers) if name not in self._declared]:
             self.write_event(NUMBERS_EVENT, names=new)
             self._declared.update(new)
 
@@ -129,21 +131,6 @@ class RunWriter:
         if path.exists():
             raise RecordError(f"{path} was written already", remedy="it is written once; use another --out")
         write_atomically(path, data)
-
-    def _check_new(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
-        if (record.stage, record.step) in self._recorded_updates:
-            raise RecordError(
-                f"step {record.step} of stage {record.stage} is recorded already",
-                remedy="call truncate_to before recording it again",
-            )
-        row_ids = [row.sample.sample_id for row in rows]
-        sample_ids = [sample.sample_id for sample in record.samples]
-        if row_ids != sample_ids:
-            raise RecordError(
-                f"rows of step {record.step} are not the samples of its record",
-                got=row_ids,
-                expected=sample_ids,
-            )
 
 
 def segment_name(stage: str, step: int) -> str:

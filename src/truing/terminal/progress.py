@@ -18,7 +18,7 @@ from truing.terminal.reader import RunWatcher
 from truing.terminal.run_result import command_name
 from truing.terminal.throttle import Throttle
 from truing.terminal.waiting import Waiting
-from truing.types.batch import StepRecord
+from truing.types.step_table import StepTable
 from truing.utils.format import escape_lines
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -209,7 +209,7 @@ class ProgressDisplay(EventPrinter):
         """Start a stage."""
         self.started_at, self.printed_at, self.done = time.monotonic(), 0.0, 0
 
-    def on_step(self, record: StepRecord, steps: int) -> None:
+    def on_step(self, record: StepTable, steps: int) -> None:
         """Print a recorded update."""
         self.done += 1
         now = time.monotonic()

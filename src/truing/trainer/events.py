@@ -9,14 +9,14 @@ from truing.config import Recipe
 from truing.doctor.report.first_updates import SHOWN_UPDATES
 from truing.errors import TruingError
 from truing.learner.memory_budget import MemoryBudget
-from truing.learner.trace import Trace
+from truing.learner.optimizer_step import OptimizerStep
 from truing.metrics.loss_label import LossLabel
 from truing.record import Event, RunWriter
 from truing.trackers import EventDispatcher
 from truing.trainer.exit_status import exit_facts
 from truing.trainer.incidents import REPORTED_ONCE, incidents
-from truing.types.batch import StepRecord
 from truing.types.rollout import Rollout
+from truing.types.step_table import StepTable
 from truing.utils.memory import GB
 from truing.utils.rng import seed_of
 
@@ -96,17 +96,17 @@ class EventLog:
 
     def log_update(
         self,
-        record: StepRecord,
+        record: StepTable,
         rollouts: Mapping[str, Rollout],
         engine_incidents: Sequence[str],
-        traces: Sequence[Trace],
+        optimizer_steps: Sequence[OptimizerStep],
         label: LossLabel,
     ) -> None:
         """Log what a recorded update and its rollouts had out of the ordinary."""
         stage, step = record.stage, record.step
         self.log_incidents(rollouts, stage, step)
         self.log_engine(engine_incidents, stage, step)
-        self.log_skipped(traces, stage, step)
+        self.log_skipped(optimizer_steps, stage, step)
         self.log_over_budget(record)
         self.log_loss_label(label, stage, step)
 
@@ -131,13 +131,13 @@ class EventLog:
         self.log("memory", **asdict(memory_budget))
         self.log("incident", what="memory", stage=stage, step=step, text=text)
 
-    def log_skipped(self, traces: Sequence[Trace], stage: str, step: int) -> None:
+    def log_skipped(self, optimizer_steps: Sequence[OptimizerStep], stage: str, step: int) -> None:
         """Log skipped updates with their reasons."""
-        for trace in traces:
-            if trace.skip_reason:
-                self.log("incident", what="held_back", stage=stage, step=step, text=trace.skip_reason)
+        for each in optimizer_steps:
+            if each.skip_reason:
+                self.log("incident", what="held_back", stage=stage, step=step, text=each.skip_reason)
 
-    def log_over_budget(self, record: StepRecord) -> None:
+    def log_over_budget(self, record: StepTable) -> None:
         """Log, once, that the peak of a step is above optimizer.memory."""
         budget, peak = self.recipe.optimizer.memory_bytes, record.metrics.get("memory/peak", 0.0)
         if budget is not None and peak * GB > budget and "budget" not in self.reported:

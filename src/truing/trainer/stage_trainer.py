@@ -1,6 +1,6 @@
 """Trains one stage of a run: its steps, their record, and its rollbacks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,13 +15,13 @@ from truing.learner.coefficients import LossCoefficients
 from truing.learner.evaluation_loss import EvaluationLoss, evaluation_loss
 from truing.learner.learner import open_learner
 from truing.learner.step import train_step
-from truing.record import RunReader, SampleRow
+from truing.record import RunReader
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
 from truing.trainer.guard import guarded, instability
 from truing.trainer.rollback import Rollback, UnstableStep
 from truing.trainer.run_context import RunContext
-from truing.trainer.step_record import step_record
-from truing.types.batch import StepRecord
+from truing.trainer.step_record import step_table
+from truing.types.step_table import StepTable
 from truing.utils.memory import reset_peak
 from truing.utils.phase_clock import phase
 
@@ -82,16 +82,16 @@ class StageTrainer:
         """Run a step; return why the guard must roll it back, or "" if it is stable."""
         guard = self.recipe.guard
         try:
-            record = self.step(step)
+            table = self.step(step)
         except Unstable as error:
             if not guard:
                 raise
             return error.what
         steps = self.recipe.stage(self.stage).steps
-        self.run.event_log.notify("step", {"record": record, "steps": steps})
+        self.run.event_log.notify("step", {"record": table, "steps": steps})
         if not guard:
             return ""
-        self.history.append(guarded(record.metrics))
+        self.history.append(guarded(table.metrics))
         return instability(self.history, guard)
 
     def roll_back(self, step: int, reason: str) -> int:
@@ -107,8 +107,8 @@ class StageTrainer:
         run.clock.pop_seconds()  # drop the time of the undone steps
         return state.step
 
-    def step(self, step: int) -> StepRecord:
-        """Run one step: sample, train, measure, record, diagnose; return its record."""
+    def step(self, step: int) -> StepTable:
+        """Run one step: sample, train, measure, record, diagnose; return its table."""
         run, stage, session, doctor = self.run, self.stage, self.session, self.run.doctor
         setting = self.coefficients.setting(self.recipe, stage, step)
         learner = replace(self.learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
@@ -122,35 +122,35 @@ class StageTrainer:
             with doctor.measured(learner, update_index) as facts:
                 facts |= self.pending_facts | collected.publication_fact(update_index)
                 audit = doctor.audit_schedule.next_audit(session, stage, update_index, samples, facts)
-                traces = train_step(learner, samples.samples, (self.recipe.seed, stage, step), audit)
-                facts |= doctor.sample_facts(session, learner, (stage, step), samples, traces)
+                steps = train_step(learner, samples.samples, (self.recipe.seed, stage, step), audit)
+                facts |= doctor.sample_facts(session, learner, (stage, step), samples, steps)
             with phase("doctor"):
-                facts |= rank_facts(session, learner, (stage, step, update_index), traces, facts)
+                facts |= rank_facts(session, learner, (stage, step, update_index), steps, facts)
 
             with phase("record"):
                 audits = doctor.live_doctor.history.audits(stage)
-                record, label, rows = step_record(
-                    stage, step, learner, samples, traces, run.clock, facts, audits
-                )
-                run.writer.write_step(record, rows)
+                table, label = step_table(stage, step, learner, samples, steps, run.clock, facts, audits)
+                run.writer.write_step(table)
 
-        sampled_rollouts = {
-            sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()
+        sampled = {
+            sample.rollout_id
+            for _, sample, part in table.slices()
+            if not table.streams["supervised_mask"][part].any()
         }
-        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(sampled_rollouts))
+        self.coefficients = self.coefficients.next_step(self.recipe, table.metrics, len(sampled))
 
         if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             run.event_log.log_memory(learner.memory_budget, stage, step)
-        run.event_log.log_update(record, samples.rollouts, session.take_incidents(), traces, label)
+        run.event_log.log_update(table, samples.rollouts, session.take_incidents(), steps, label)
 
-        self.diagnose(record, rows)
-        return record
+        self.diagnose(table)
+        return table
 
-    def diagnose(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+    def diagnose(self, table: StepTable) -> None:
         """Log what the doctor finds in a recorded step; a proof ends the run."""
         run = self.run
         with run.clock.running(), phase("doctor"):
-            evidence, findings = run.doctor.diagnose(record, rows, self.recipe)
+            evidence, findings = run.doctor.live_doctor.diagnose(table, self.recipe)
         run.doctor.log(evidence, findings)
         if run.recipe.doctor.stop:
             # a rank may see what the first does not: all stop together

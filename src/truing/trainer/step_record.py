@@ -1,9 +1,9 @@
-"""The record of a step: a row per sample, metrics, facts and the loss label; and the facts in run.json."""
+"""The table of a step, with its metrics, facts and loss label; and the facts in run.json."""
 
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -16,27 +16,24 @@ from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.envs.wrappers import given_in_python
 from truing.instrumentation.audit_metrics import audit_metrics
-from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
+from truing.instrumentation.ratio_histogram import ratio_facts
 from truing.learner.gates import gate_metrics
 from truing.learner.learner import Learner
+from truing.learner.optimizer_step import OptimizerStep, passes_of
 from truing.learner.session import Session
 from truing.learner.step_samples import StepSamples
-from truing.learner.trace import Trace
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.engine_mismatch import engine_mismatch_metrics, routes_metric
 from truing.metrics.loss_label import LossLabel, loss_label
-from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
-from truing.ops.losses import Objective
-from truing.record import SampleRow
 from truing.rollouts.flatten import turns_by_sample
 from truing.trainer.reward_definition import reward_definition
-from truing.types.batch import StepRecord
 from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.status import FinishReason
+from truing.types.step_table import StepNumbers, StepTable, table_of_samples
 from truing.types.token import Origin
 from truing.utils.memory import GB, peak_bytes
 from truing.utils.phase_clock import PhaseClock
@@ -88,83 +85,77 @@ def tool_names(session: Session) -> list[str]:
     return sorted({tool.name for task in session.train_tasks for tool in task.tools})
 
 
-def step_record(
+def step_table(
     stage: str,
     step: int,
     learner: Learner,
     step_samples: StepSamples,
-    traces: Sequence[Trace],
+    optimizer_steps: Sequence[OptimizerStep],
     clock: PhaseClock,
     measured_facts: Mapping[str, Any],
     audits: Sequence[Mapping[str, Any]],
-) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
-    """Return the record of a step with its loss label and its sample rows.
+) -> tuple[StepTable, LossLabel]:
+    """Return the table of a step, and its loss label.
 
-    Each sample has the values of its last forward. Sampler and trainer are compared on the first inner step
-    alone, before any weight changes. ``measured_facts`` are facts of the step; ``audits`` are the facts
-    ``audit`` of the stage's earlier steps.
+    Sampler and trainer are compared at the first optimizer step alone, before any weight changes.
+    ``measured_facts`` are facts of the step; ``audits`` are the facts ``audit`` of the stage's earlier steps.
     """
-    with_forward = [trace for trace in traces if trace.tokens_computed] or traces
-    first, last = with_forward[0], with_forward[-1]
-    rows, objective = _rows(step_samples, traces), learner.algorithm.objective(learner.setting.stage)
-    tokens = TokenStreams(rows)
-    first_tokens, last_tokens = (
-        tokens if len(traces) == 1 else TokenStreams(_rows(step_samples, [trace])) for trace in (first, last)
+    with_forward = [each for each in optimizer_steps if each.tokens_computed] or optimizer_steps
+    first, last, setting = with_forward[0], with_forward[-1], learner.setting
+    # a sample of a minibatch has the advantages of the step; one that was not trained comes first
+    by_id = {sample.sample_id: sample for sample in step_samples.untrained}
+    by_id |= {sample.sample_id: sample for each in optimizer_steps for sample in each.samples}
+    samples = list(by_id.values())
+    table = table_of_samples(
+        StepNumbers(stage, step, {}, measured_facts), samples, passes_of(samples, optimizer_steps)
     )
+    first_table, last_table = (_of_optimizer_step(table, each.index) for each in (first, last))
+    objective = learner.algorithm.objective(setting.stage)
     total = sum(last.loss.values())
-    metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
+    metrics: Metrics = step_metrics(table, objective)
     ids = compare_ids(_id_pairs(step_samples, first.samples))
-    metrics |= mismatch_metrics(first_tokens) | alignment_metric(ids) | routes_metric(first.routes)
+    metrics |= mismatch_metrics(first_table) | alignment_metric(ids) | routes_metric(first.routes)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
-        "tokens/computed": float(sum(trace.tokens_computed for trace in traces)),
+        "tokens/computed": float(sum(each.tokens_computed for each in optimizer_steps)),
         "loss/total": total,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
-    applied = [trace for trace in with_forward if not trace.skip_reason]
-    skipped = sum(bool(trace.skip_reason) for trace in traces)
+    applied = [each for each in with_forward if not each.skip_reason]
+    skipped = sum(bool(each.skip_reason) for each in optimizer_steps)
     if applied:
         metrics |= dict(zip(("grad/norm", "grad/critic_norm"), applied[-1].grad_norms, strict=False))
     if learner.critic is not None:
-        metrics["value/head_step"] = sum(trace.head_step for trace in traces)
-    metrics |= gate_metrics(tokens, learner.setting, skipped, step_samples.equal_groups)
-    if isinstance(learner.setting.stage, PolicyStage):
-        metrics |= correction_metrics(tokens, learner.setting.correction)
+        metrics["value/head_step"] = sum(each.head_step for each in optimizer_steps)
+    metrics |= gate_metrics(table, setting, skipped, step_samples.equal_groups)
+    if isinstance(setting.stage, PolicyStage):
+        metrics |= correction_metrics(table, setting.correction)
     if publication := measured_facts.get("publication"):
-        metrics |= engine_mismatch_metrics(first_tokens, publication)
-    metrics |= _term_weights(learner.setting) | _memory(learner, traces)
-    metrics |= cut_share(rows) if step_samples.prompts_limited else {}
+        metrics |= engine_mismatch_metrics(first_table, publication)
+    metrics |= _term_weights(setting) | _memory(learner, optimizer_steps)
+    metrics |= cut_share(samples) if step_samples.prompts_limited else {}
     metrics |= audit_metrics(measured_facts, audits, compared="mismatch/max_abs" in metrics)
     if applied:
-        label = loss_label(last_tokens, objective, loss=total, grad_norm=applied[-1].grad_norms[0])
+        label = loss_label(last_table, objective, loss=total, grad_norm=applied[-1].grad_norms[0])
     else:
-        label = LossLabel("held_back", f"the update was skipped: {traces[-1].skip_reason}")
-    samples = tuple(row.sample for row in rows)
+        label = LossLabel("held_back", f"the update was skipped: {optimizer_steps[-1].skip_reason}")
     seconds = clock.pop_seconds()
-    metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
+    metrics["throughput/tokens_per_s"] = table.starts[-1] / sum(seconds.values())
     check_metric_names(metrics)
     facts = {
         **measured_facts,
         **({"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}),
         **({"ids": ids} if ids["first"] else {}),
-        **_ratios(tokens, step_samples, traces, objective),
+        **(ratio_facts(table, objective) if objective is not None else {}),
         "lengths": answer_lengths((sample.family, sample.origin) for sample in samples),
     }
-    return StepRecord(step, stage, metrics, label.label, samples, seconds, facts), label, rows
+    return replace(table, metrics=metrics, facts=facts, loss_label=label.label, seconds=seconds), label
 
 
-def _ratios(
-    tokens: TokenStreams, step_samples: StepSamples, traces: Sequence[Trace], objective: Objective | None
-) -> dict[str, Any]:
-    """Return the fact ``ratios``; empty without a policy loss or scored tokens."""
-    if objective is None:
-        return {}
-    epochs = list(inner_epochs(traces))
-    by_epoch = (
-        [tokens] if len(epochs) == 1 else [TokenStreams(_rows(step_samples, epoch)) for epoch in epochs]
-    )
-    ratios = ratio_facts(by_epoch, objective)
-    return {"ratios": ratios} if ratios else {}
+def _of_optimizer_step(table: StepTable, index: int) -> StepTable:
+    """Return the samples and passes of one optimizer step; the whole table if the step has only that one."""
+    chosen_P = table.passes.optimizer_step == index
+    return table if bool(chosen_P.all()) else table.select(chosen_P)
 
 
 def _opening(samples: Sequence[Sample]) -> list[int]:
@@ -192,47 +183,17 @@ def _term_weights(setting: UpdateConfig) -> Metrics:
     return {name: coef for name, (coef, changes) in coefficients.items() if changes is not None}
 
 
-def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
+def _memory(learner: Learner, optimizer_steps: Sequence[OptimizerStep]) -> Metrics:
     """Return the predicted and the measured peak of a step, in GB."""
     predictions = [
         learner.memory_budget.need.peak_bytes(micro) / GB
-        for trace in traces
-        for micros in trace.passes
-        for micro in micros
+        for step in optimizer_steps
+        for of_ranks in step.micro_batches
+        for micro in of_ranks
     ]
     peak = peak_bytes(computing_device(learner.model))
     metrics = {"memory/predicted": max(predictions)} if predictions else {}
     return metrics if peak is None else metrics | {"memory/peak": peak / GB}
-
-
-def _rows(step_samples: StepSamples, traces: Sequence[Trace]) -> list[SampleRow]:
-    """Return one row per sample; of several traces the last counts."""
-    rows = {sample.sample_id: _row(sample, step_samples, Trace(-1, [])) for sample in step_samples.untrained}
-    for trace in traces:
-        for sample in trace.samples:
-            rows[sample.sample_id] = _row(sample, step_samples, trace)
-    return list(rows.values())
-
-
-def _row(sample: Sample, step_samples: StepSamples, trace: Trace) -> SampleRow:
-    """Return a sample with the results of its forward, NaN without one, and its rollout's outcome."""
-    rollout = step_samples.rollouts[sample.rollout_id]
-    absent = torch.full((len(sample),), torch.nan)
-    return SampleRow(
-        sample=sample,
-        new_logprob=trace.logprob.get(sample.sample_id, absent),
-        entropy=trace.entropy.get(sample.sample_id, absent),
-        raw_entropy=trace.raw_entropy.get(sample.sample_id, absent),
-        token_gradient=trace.token_gradient.get(sample.sample_id, absent),
-        inner_step=trace.inner_step,
-        text=rollout.text,
-        status=rollout.status,
-        reward_parts=rollout.reward_parts,
-        messages=(*rollout.task.messages, *rollout.messages),
-        outcome=rollout.outcome,
-        ended_by=rollout.ended_by,
-        error=rollout.error,
-    )
 
 
 def _id_pairs(step_samples: StepSamples, samples: Sequence[Sample]) -> Iterator[IdPair]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from truing.config import Recipe
 from truing.doctor.evidence import Step
 from truing.doctor.live_doctor import LiveDoctor, finding_event
 from truing.doctor.report.first_updates import boundary_lines
@@ -19,14 +18,13 @@ from truing.instrumentation.sample_usage import usage_facts
 from truing.instrumentation.task_order import task_order_fact
 from truing.instrumentation.update_facts import update_facts, value_facts
 from truing.learner.learner import Learner
+from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.session import Session
 from truing.learner.step_samples import StepSamples
-from truing.learner.trace import Trace
-from truing.record import RunReader, SampleRow
+from truing.record import RunReader
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.reward_definition import reward_weights
 from truing.trainer.step_record import tool_names
-from truing.types.batch import StepRecord
 from truing.utils.phase_clock import phase
 
 
@@ -70,33 +68,27 @@ class UpdateDoctor:
         learner: Learner,
         update: tuple[str, int],
         samples: StepSamples,
-        traces: Sequence[Trace],
+        steps: Sequence[OptimizerStep],
     ) -> dict[str, Any]:
         """Return facts on how an update, a stage and a step, used its samples; after its last backward."""
         (stage, step), rows = update, [*samples.samples, *samples.untrained]
-        facts = self.audit_schedule.cost_fact(samples, traces)
-        if traces[0].value_gradient:
+        facts = self.audit_schedule.cost_fact(samples, steps)
+        if "value_gradient" in steps[0].streams:
             lora = session.recipe.lora
             dropout = bool(lora and lora.dropout > 0)
-            facts["value"] = value_facts(traces[0], learner.setting, dropout=dropout)
+            facts["value"] = value_facts(steps[0], learner.setting, dropout=dropout)
         with phase("doctor"):
-            facts |= usage_facts(session, learner.setting, step, samples, traces)
+            facts |= usage_facts(session, learner.setting, step, samples, steps)
             # test for missing gradients until one step of the stage reports them
             is_tested = any(
                 "silent" in past.get("backward_sums", {}) for past in self.live_doctor.facts(stage)
             )
-            facts |= backward_sum_facts(learner, traces, test_missing=not is_tested)
+            facts |= backward_sum_facts(learner, steps, test_missing=not is_tested)
             if session.engine.draws == "inversion":
-                facts |= draw_replay_facts(traces[0], rows)
+                facts |= draw_replay_facts(steps[0], steps[0].samples, rows)
             facts["prompts"] = prompt_facts(session, rows)
             facts["tasks"] = task_order_fact(session, learner.setting, stage, step, samples.rollouts)
         return facts
-
-    def diagnose(
-        self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
-    ) -> tuple[Step, list[Finding]]:
-        """Judge a recorded update by the stage's recipe; return the evidence and the new findings."""
-        return self.live_doctor.diagnose(record, rows, recipe)
 
     def log(self, evidence: Step, findings: Sequence[Finding]) -> None:
         """Log what the doctor found in an update; some findings request an audit of the next one."""

@@ -11,12 +11,12 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from truing.analysis.current_events import current_evaluations
 from truing.errors import InvalidValueError
 from truing.learner.learner import Learner
-from truing.record import Event, RunReader, StepRow
+from truing.record import Event, RunReader
 from truing.trackers.aliases import trl_metrics
 from truing.trainer.events import STOP
 from truing.trl.arguments.batches import Batches
 from truing.trl.callback_arguments import callback_arguments, check_settings, optimizer_settings
-from truing.types.batch import StepRecord
+from truing.types.step_table import StepNumbers
 
 NEVER_CALLED = (
     "on_substep_end",
@@ -183,7 +183,7 @@ class RunState:
                 remedy=UNREAD_FLAGS[asked[0]],
             )
 
-    def _step(self, record: StepRecord | StepRow) -> None:
+    def _step(self, record: StepNumbers) -> None:
         done = record.step + 1
         self.state.global_step = done * self.batches.updates
         self.state.epoch = done / self.batches.steps_per_epoch

@@ -1,8 +1,6 @@
-"""Samples as tensors [B, T], the scores of a forward pass, and the record of an update."""
+"""Samples as tensors [B, T], and the scores of a forward pass."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
@@ -53,16 +51,3 @@ class Scores:
     mass_below: Tensor | None = None  # probability of all lower ids; NaN where not requested; no gradient
     # sets of experts on record, by token and layer, and those of them that the model itself would not select
     routes: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, eq=False)
-class StepRecord:
-    """One update as it is recorded in the run directory."""
-
-    step: int
-    stage: str
-    metrics: Mapping[str, float]
-    loss_label: str
-    samples: tuple[Sample, ...]
-    seconds: Mapping[str, float]
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # inputs of the doctor's rules

@@ -1,12 +1,15 @@
-"""One training row: tokens, with everything recorded for each."""
+"""A sample, which is one training sequence: what is known of it, and its tokens."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from truing.errors import InvalidValueError
+from truing.types.message import Message
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin, Support, check_routes, check_same_length
@@ -21,7 +24,7 @@ class TurnSpan:
     finish_reason: FinishReason
     sampler_version: int
     weight_digest: str
-    reward: float = float("nan")  # the turn's share of the rollout's; NaN where turns are not judged
+    reward: float = math.nan  # the turn's share of the rollout's; NaN where turns are not judged
 
 
 MASKS = ("structure", "policy_mask", "kl_mask", "value_mask", "supervised_mask")
@@ -29,12 +32,8 @@ FLOAT_STREAMS = ("sampler_logprob", "old_logprob", "ref_logprob", "value", "adva
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Sample:
-    """One training row: T tokens, with everything recorded for each.
-
-    Masks are separate by use: policy terms ⊆ SAMPLED, supervised terms ⊆ DEMO. ``value[t]`` is V of
-    the state *before* ``token_ids[t]``. A missing number is NaN.
-    """
+class SampleFacts:
+    """What is known of one sample besides its tokens; of another trainer's some is unknown."""
 
     sample_id: str
     rollout_id: str
@@ -44,11 +43,29 @@ class Sample:
     prompt_hash: str
     prompt_length: int  # tokens before the first SAMPLED or DEMO token
     turns: tuple[TurnSpan, ...]
-    sampling_params: SamplingParams
-    old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
-    reward: float
+    sampling_params: SamplingParams | None
+    reward: float  # of its rollout; NaN without one
     truncated: bool  # the rollout was cut off where this sample ends
-    bootstrap_value: float  # V of the state after a truncated end; NaN where the episode ended
+    old_source: str = ""  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
+    bootstrap_value: float = math.nan  # V of the state after a truncated end; NaN where the episode ended
+    reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    text: str = ""  # of the rollout, as it was graded
+    status: str = ""  # a ``Status``; "" is unknown
+    ended_by: str = ""  # an ``EndedBy``; "" is unknown
+    messages: tuple[Message, ...] = ()  # of the prompt, then of the rollout
+    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
+    error: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sample(SampleFacts):
+    """One training sequence: T tokens, with everything recorded for each.
+
+    Masks are separate by use: policy terms ⊆ SAMPLED, supervised terms ⊆ DEMO. ``value[t]`` is V of
+    the state *before* ``token_ids[t]``. A missing number is NaN.
+    """
+
+    sampling_params: SamplingParams
     token_ids: Tensor  # [T] int64, exactly what the sampler saw and produced
     origin: Tensor  # [T] uint8
     structure: Tensor  # [T] bool, tool-call syntax among SAMPLED tokens
@@ -73,9 +90,8 @@ class Sample:
         """Return a sample with the given ``fields``; every other mask is False and every other number NaN."""
         length = len(token_ids)
         defaults: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
-        defaults |= {name: torch.full((length,), float("nan")) for name in FLOAT_STREAMS}
-        defaults |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan")}
-        defaults |= {"truncated": False, "support": None}
+        defaults |= {name: torch.full((length,), math.nan) for name in FLOAT_STREAMS}
+        defaults |= {"reward": math.nan, "truncated": False, "support": None}
         in_policy = fields.get("policy_mask", defaults["policy_mask"])
         defaults["excluded"] = torch.where(in_policy, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
         return cls(token_ids=token_ids, origin=origin, **(defaults | fields))

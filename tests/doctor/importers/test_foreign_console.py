@@ -53,7 +53,7 @@ def test_an_answer_in_a_printed_table_is_no_record(tmp_path, prefix, row):
     (tmp_path / "out.log").write_text("\n".join(lines), encoding="utf-8")
     run = import_run(read_log(tmp_path / "out.log"))
     assert len(run.steps) == len(healthy(0))
-    assert max(step.numbers["reward/mean"] for step in run.steps) < 2
+    assert max(step.metrics["reward/mean"] for step in run.steps) < 2
 
 
 def test_without_a_bar_records_are_counted_and_that_is_said(tmp_path):
@@ -73,7 +73,7 @@ def test_a_dict_over_several_lines_is_one_record(tmp_path, ended, encoding):
     noise = "{'a': 'dict that never ends\nand goes on\n"
     (tmp_path / "out.stdout").write_text(noise + "\n".join(entries), encoding=encoding)
     run = import_run(read_log(tmp_path / "out.stdout"))
-    assert [step.numbers["reward/mean"] for step in run.steps] == pytest.approx(
+    assert [step.metrics["reward/mean"] for step in run.steps] == pytest.approx(
         [log["reward"] for log in healthy(0)], abs=6e-5
     )
 
@@ -84,7 +84,7 @@ def test_a_step_of_verl_right_behind_a_bar_is_read(tmp_path):
     ]
     (tmp_path / "out.log").write_text("\n".join(bars))
     run = import_run(read_log(tmp_path / "out.log"))
-    assert [dict(step.numbers) for step in run.steps] == [{"reward/mean": 0.5}] * 2
+    assert [dict(step.metrics) for step in run.steps] == [{"reward/mean": 0.5}] * 2
 
 
 def test_what_several_processes_print_alike_is_one_record(tmp_path):

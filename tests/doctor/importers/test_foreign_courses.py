@@ -153,7 +153,7 @@ def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
     logs = healthy(0)
     anew = [log | {"reward": 0.77} for log in logs[40:50]]
     judged = diagnose_log(json_lines(tmp_path / "a.jsonl", [*logs[:50], *anew]))
-    rewards = {step.step + 1: step.numbers["reward/mean"] for step in judged.imported.steps}
+    rewards = {step.step + 1: step.metrics["reward/mean"] for step in judged.imported.steps}
     assert (len(rewards), rewards[40], rewards[41]) == (50, logs[39]["reward"], 0.77)
     assert judged.imported.notes == [
         "the log goes back from 50 to 41: of updates told twice the later telling is read"

@@ -189,7 +189,7 @@ def test_a_printed_rate_of_0_with_three_decimals_is_unknown(tmp_path):
     path = tmp_path / "verl.log"
     path.write_text("\n".join(VERL.format(i, 0.01, "0.000", 0.4 + 0.001 * (i % 7)) for i in range(1, 31)))
     judged = diagnose_log(path)
-    assert all(step.numbers.keys() == {"reward/mean"} for step in judged.imported.steps)
+    assert all(step.metrics.keys() == {"reward/mean"} for step in judged.imported.steps)
     assert len([note for note in judged.imported.notes if "is printed as 0 with few decimals" in note]) == 2
     output = truing("why", path).out
     assert "the learning rate is 0" not in output

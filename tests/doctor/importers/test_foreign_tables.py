@@ -14,7 +14,7 @@ from truing.errors import RecordError
 
 
 def numbers(path, run=None):
-    return {step.step + 1: dict(step.numbers) for step in import_run(read_log(path, run)).steps}
+    return {step.step + 1: dict(step.metrics) for step in import_run(read_log(path, run)).steps}
 
 
 def csv(path, *lines):
@@ -116,8 +116,8 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
     (step,) = run.steps
     assert run.trainer == "openrlhf"
     assert step.step == 2
-    assert step.numbers["grad/norm"] != step.numbers["grad/norm"]
-    assert {name: x for name, x in step.numbers.items() if x == x} == {
+    assert step.metrics["grad/norm"] != step.metrics["grad/norm"]
+    assert {name: x for name, x in step.metrics.items() if x == x} == {
         "lr": 1e-6,
         "reward/mean": 0.25,
         "reward/std": 0.5,

@@ -130,7 +130,7 @@ def test_a_run_of_a_project_is_named_and_its_nan_is_one(tmp_path):
         with pytest.raises(RecordError, match=message):
             read_log(path, run)
     steps = import_run(read_log(tmp_path, "b")).steps
-    assert [step.numbers["lr"] for step in steps] == [1e-3, 1e-4]
+    assert [step.metrics["lr"] for step in steps] == [1e-3, 1e-4]
     assert steps[0].numbers["grad/norm"] != steps[0].numbers["grad/norm"]
 
 

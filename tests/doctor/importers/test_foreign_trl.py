@@ -72,7 +72,7 @@ def test_every_place_reports_the_same(run_folder):
     for run in runs:
         assert run.trainer == "trl"
         for step, other in zip(state.steps, run.steps, strict=True):
-            shared = {name: x for name, x in step.numbers.items() if not name.startswith("kl")}
+            shared = {name: x for name, x in step.metrics.items() if not name.startswith("kl")}
             assert {name: other.numbers[name] for name in shared} == pytest.approx(shared, rel=1e-6)
 
 

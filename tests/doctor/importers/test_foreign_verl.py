@@ -29,9 +29,9 @@ def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
     step = run.steps[0]
     assert step.step == 0  # its step 1 is our first update
     assert step.setup.algo == "ppo"
-    assert step.numbers["value/centred_explained_variance"] == 0.5
-    assert step.numbers["advantage/max_abs"] == 3.5
-    assert "value/explained_variance" not in step.numbers
+    assert step.metrics["value/centred_explained_variance"] == 0.5
+    assert step.metrics["advantage/max_abs"] == 3.5
+    assert "value/explained_variance" not in step.metrics
     assert run.unused == {"timing_s/step": "seconds and speed"}
     assert run.unknown == []
 
@@ -42,7 +42,7 @@ def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
     )
     (step,) = run.steps
     assert step.step == 6
-    assert step.numbers == pytest.approx(
+    assert step.metrics == pytest.approx(
         {
             "reward/mean": 0.5,
             "reward/std": math.sqrt(12 * 0.25 / 11),
@@ -51,7 +51,7 @@ def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
             "group/all_wrong_share": 1 / 3,
         }
     )
-    assert step.rows[0].text == "it is 1.0"
+    assert step.samples[0].text == "it is 1.0"
     assert run.has_answers
 
 
@@ -59,16 +59,16 @@ def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 4 + [1.0] * 4 + [0.0] * 8, prompts))
     (step,) = import_run(read_log(tmp_path)).steps
-    assert [row.group_id for row in step.rows] == ["g0"] * 4 + ["g1"] * 4 + [""] * 8
-    assert step.numbers["group/zero_variance_share"] == 1.0
-    assert step.numbers["group/all_wrong_share"] == 0.5  # of the two groups that are known
+    assert [row.group_id for row in step.samples] == ["g0"] * 4 + ["g1"] * 4 + [""] * 8
+    assert step.metrics["group/zero_variance_share"] == 1.0
+    assert step.metrics["group/all_wrong_share"] == 0.5  # of the two groups that are known
 
 
 def test_of_two_sizes_that_are_as_common_the_smaller_is_a_group(tmp_path):
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 12, ["a"] * 4 + ["b"] * 8))
     (step,) = import_run(read_log(tmp_path)).steps
-    assert {row.group_id for row in step.rows[:4]} == {"g0"}
-    assert {row.group_id for row in step.rows[4:]} == {""}
+    assert {row.group_id for row in step.samples[:4]} == {"g0"}
+    assert {row.group_id for row in step.samples[4:]} == {""}
 
 
 def test_attempts_of_no_group_are_not_compared(tmp_path):
@@ -81,14 +81,14 @@ def test_attempts_of_no_group_are_not_compared(tmp_path):
 def test_one_attempt_at_each_prompt_is_no_group(tmp_path):
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0, 1.0], ["a", "b"]))
     (step,) = import_run(read_log(tmp_path)).steps
-    assert step.numbers == pytest.approx({"reward/mean": 0.5, "reward/std": 0.5**0.5})
+    assert step.metrics == pytest.approx({"reward/mean": 0.5, "reward/std": 0.5**0.5})
 
 
 def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(tmp_path):
     folder(tmp_path, dict.fromkeys((2, 3), (1.0, 0.0, 1.0, 0.0)))
     json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5)[:3])
     run = import_run(read_log(tmp_path))
-    assert [(step.step, len(step.rows)) for step in run.steps] == [(0, 0), (1, 4), (2, 4)]
+    assert [(step.step, len(step.samples)) for step in run.steps] == [(0, 0), (1, 4), (2, 4)]
     assert run.steps[1].numbers["reward/mean"] != 0.5
     assert run.steps[1].numbers["group/zero_variance_share"] == 0.0
     assert run.format == "verl's metrics and rollout dumps"

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.example_steps import GRPO_SETUP, changed_step, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import GRPO_SETUP, example_step
 from truing.doctor.facts.answer_lengths import answer_lengths
-from truing.doctor.history import Past
 from truing.doctor.report.family_summary import distribution_text
 from truing.doctor.report.first_updates import SHOWN_CHARACTERS, boundary_lines
+from truing.types.step_table import StepNumbers
 from truing.types.token import Origin
 
 NAN = float("nan")
@@ -31,7 +32,7 @@ def step_of_texts(tokenizer, body, header, answers, families=None, **streams):
         len(answers),
     )
     rows, ids, origins = [], [], []
-    for row, answer, family in zip(step.rows, answers, families or ["f"] * count, strict=True):
+    for row, answer, family in zip(step.samples, answers, families or ["f"] * count, strict=True):
         parts = [tokenizer.encode(text, add_special_tokens=False) for text in (body, header, answer)]
         start = len(parts[0]) + len(parts[1])
         turn = replace(row.turns[0], start=start, end=start + len(parts[2]))
@@ -64,7 +65,7 @@ def test_two_samples_of_each_family_of_different_groups(tokenizer):
 
 def test_samples_that_are_not_trained_on_are_shown_too(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
-    assert [name for name, _ in shown_rows(changed_step(step, rows={4: {"kept": False}}), tokenizer)] == [
+    assert [name for name, _ in shown_rows(changed_step(step, samples={4: {"kept": False}}), tokenizer)] == [
         "s0",
         "s4",
     ]
@@ -82,14 +83,14 @@ def test_a_chat_header_in_an_answer_is_named(tokenizer):
     answers = ["fine<|im_end|>", "no<|im_start|>user\nmore<|im_start|>x<|im_end|>"]
     step = step_of_texts(tokenizer, BODY, HEADER, answers, ["a", "b"])
     (line,) = (line for line in texts(step, tokenizer) if "chat header" in line)
-    start = step.rows[1].turns[0].start
+    start = step.samples[1].turns[0].start
     assert line == f"chat header inside an answer: '<|im_start|>use' at token {start + 2}, and 1 more"
 
 
 def test_a_header_of_plain_text_is_named_too(tokenizer):
     answers = ["fine<|im_end|>", "no\n### Response:\nmore<|im_end|>"]
     step = step_of_texts(tokenizer, "Do it.", "\n\n### Response:\n", answers, ["a", "b"])
-    start = step.rows[1].turns[0].start
+    start = step.samples[1].turns[0].start
     (line,) = (line for line in texts(step, tokenizer) if "chat header" in line)
     assert line == f"chat header inside an answer: '### Response:', in the turn from token {start}"
 
@@ -99,7 +100,7 @@ def test_scaffolding_of_calls_is_no_header(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, answers, ["a", "b"])
     assert any("chat header" in line for line in texts(step, tokenizer))
     call = step.tokens["structure"].clone()
-    call[step.starts[1] + step.rows[1].turns[0].start] = True
+    call[step.starts[1] + step.samples[1].turns[0].start] = True
     assert not any("chat header" in line for line in texts(changed_step(step, structure=call), tokenizer))
 
 
@@ -119,7 +120,7 @@ def test_entropy_of_each_sample_also_of_one_that_was_not_computed(tokenizer):
 def test_answers_stand_beside_the_demonstrations_of_an_earlier_stage(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["abcdefg<|im_end|>", "abc<|im_end|>"])
     shown = {"f": {"demonstrations": [3, 2, 4, 3.0]}, "other": {"answers": [1, 1, 1, 1.0]}}
-    step = changed_step(step, past=[Past("sft", 0, {}, {"lengths": shown})])
+    step = changed_step(step, past=[StepNumbers("sft", 0, {}, {"lengths": shown})])
     assert any(
         line.startswith("f: answers of 4 to 8 tokens, 6.0 on average; demonstrations of 2 to 4 tokens, 3.0")
         for line in texts(step, tokenizer)
@@ -141,10 +142,12 @@ def test_a_component_of_the_reward_is_shown_by_its_distribution():
 def test_rollouts_of_several_rows_count_once(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
     same = {i: {"rollout_id": "r", "reward_parts": {"exact": 1.0}} for i in range(2)}
-    lines = texts(changed_step(step, rows=same), tokenizer)
+    lines = texts(changed_step(step, samples=same), tokenizer)
     assert "reward component exact: 1 on average over 1 rollout: 1 × 1" in lines
 
 
 def test_an_attempt_without_a_turn_is_not_shown(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
-    assert [name for name, _ in shown_rows(changed_step(step, rows={0: {"turns": ()}}), tokenizer)] == ["s1"]
+    assert [name for name, _ in shown_rows(changed_step(step, samples={0: {"turns": ()}}), tokenizer)] == [
+        "s1"
+    ]

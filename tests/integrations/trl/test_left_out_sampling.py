@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import changed_step
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 from truing.integrations.trl.setup import left_out

@@ -18,16 +18,17 @@ from truing.doctor.report.recorded_findings import RecordedFinding, recorded_fin
 from truing.doctor.truing_run import recipe_at
 from truing.errors import RecordError, TruingError
 from truing.record.malformed import MALFORMED_ERRORS
-from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import SampleColumns, SampleSnapshot
+from truing.record.step_line import StepLine
 from truing.record.store import RUN, STEPS
+from truing.types.step_table import StepTable
 
 MAX_CACHED_UPDATES = 8
-"""Maximum updates whose rows are in memory."""
+"""Maximum updates whose samples are in memory."""
 
 
 class RunView:
-    """A run directory with its columns, events and recently read rows. Use it under ``lock``."""
+    """A run directory with its columns, events and recently read steps. Use it under ``lock``."""
 
     def __init__(self, name: str, run_dir: Path, root: Path) -> None:
         self.name, self.root = name, root
@@ -38,7 +39,7 @@ class RunView:
         self.lock = threading.RLock()
         self._sample_columns = SampleColumns(run_dir)
         self.sample_texts = SampleTexts(self._sample_columns)
-        self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
+        self._tables: OrderedDict[str, StepTable] = OrderedDict()
 
     def refresh(self) -> bool:
         """Read new records and return whether there were any."""
@@ -95,7 +96,7 @@ class RunView:
             each for each in self.all_findings if (each.stage, each.step, each.undone) == (stage, step, "")
         ]
 
-    def step_at(self, row: int) -> StepRow:
+    def step_at(self, row: int) -> StepLine:
         """Return the record of an update by its row."""
         return self.run.steps_reader.step_row(row)
 
@@ -110,26 +111,27 @@ class RunView:
             raise RecordError(f"{self.name} has no update {stage[:50]} {number}", expected=expected)
         return row
 
-    def find_update(self, stage: str, number: int) -> StepRow:
+    def find_update(self, stage: str, number: int) -> StepLine:
         """Return the record of an update by its stage and its number there, from 1."""
         return self.step_at(self.row_index(stage, number))
 
-    def find_sample(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
-        """Return a sample of an update and its index."""
-        for index, row in enumerate(self.rows(step)):
-            if row.sample.sample_id == name:
-                return row, index
+    def find_sample(self, step: StepLine, name: str) -> tuple[StepTable, int]:
+        """Return the update of a sample, and the sample's index in it."""
+        table = self.table(step)
+        for index, sample in enumerate(table.samples):
+            if sample.sample_id == name:
+                return table, index
         raise RecordError(f"{step.stage} {step.step + 1} has no sample {name[:200]}")
 
-    def rows(self, step: StepRow) -> tuple[SampleRow, ...]:
-        """Return the rows of an update, verified by checksum."""
+    def table(self, step: StepLine) -> StepTable:
+        """Return an update with its samples, verified by checksum."""
         key = step.segment.sha256
-        if key not in self._rows:
-            self._rows[key] = self.run.reader.rows(step)
-            if len(self._rows) > MAX_CACHED_UPDATES:
-                self._rows.popitem(last=False)
-        self._rows.move_to_end(key)
-        return self._rows[key]
+        if key not in self._tables:
+            self._tables[key] = self.run.reader.table(step)
+            if len(self._tables) > MAX_CACHED_UPDATES:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(key)
+        return self._tables[key]
 
     def read_samples(self, seconds: float) -> SampleSnapshot:
         """Return the columns of all samples read so far, reading more for ``seconds``."""

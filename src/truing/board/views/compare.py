@@ -16,7 +16,7 @@ from truing.board.data.run_view import RunView
 from truing.board.views.overview import run_line
 from truing.board.views.run import curves
 from truing.board.views.tokens import shorten_and_count
-from truing.record import SampleRow
+from truing.types.step_table import StepTable
 
 MAX_COMPARED_UPDATES = 300
 """Maximum updates that are compared token by token. `truing compare` compares all."""
@@ -61,33 +61,31 @@ def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, A
     difference = first_text_difference(first.run, second.run, start, MAX_TEXT_UPDATES)
     if difference is None:
         return None
+    table, sample = difference.tables[0], difference.tables[0].samples[difference.samples[0]]
+    sides = zip((first, second), difference.tables, difference.samples, strict=True)
     return {
-        "stage": difference.step.stage,
-        "update": difference.step.step + 1,
-        "sample": difference.rows[0].sample.sample_id,
-        "task": difference.rows[0].sample.task_id,
+        "stage": table.stage,
+        "update": table.step + 1,
+        "sample": sample.sample_id,
+        "task": sample.task_id,
         "token": difference.token,
-        "sides": [
-            _side(run_view, row, difference.token)
-            for run_view, row in zip((first, second), difference.rows, strict=True)
-        ],
+        "sides": [_side(*each, difference.token) for each in sides],
     }
 
 
-def _side(run_view: RunView, row: SampleRow, token: int) -> dict[str, Any]:
+def _side(run_view: RunView, table: StepTable, index: int, token: int) -> dict[str, Any]:
     """Return the text around a token of a sample, with an empty token if the sample ends before it."""
     low, high = max(0, token - TOKENS_BEFORE), token + 1 + TOKENS_AFTER
-    texts = [
-        shorten_and_count(text) for text in run_view.token_texts(row.sample.token_ids[low:high].tolist())
-    ]
+    ids = table.streams["token_ids"][table.part(index)].tolist()
+    texts = [shorten_and_count(text) for text in run_view.token_texts(ids[low:high])]
     offset = token - low
     return {
         "cut": low > 0,
         "before": "".join(texts[:offset]),
         "token": "".join(texts[offset : offset + 1]),
         "after": "".join(texts[offset + 1 :]),
-        "more": max(0, len(row.sample) - high),
-        "reward": row.sample.reward,
+        "more": max(0, len(ids) - high),
+        "reward": table.samples[index].reward,
     }
 
 

@@ -10,7 +10,8 @@ from truing.board.views.tokens import shorten_and_count
 from truing.doctor.report.recorded_findings import RecordedFinding
 from truing.doctor.rules import RULES
 from truing.errors import RecordError
-from truing.record import SampleRow, StepRow
+from truing.types.sample import SampleFacts
+from truing.types.step_table import StepNumbers
 
 CONTEXT_TOKENS = 6
 """Tokens of an excerpt on each side of the marked ones."""
@@ -47,14 +48,14 @@ def finding_card(run_view: RunView, finding: RecordedFinding) -> dict[str, Any]:
     }
 
 
-def verdicts_of(run_view: RunView, step: StepRow, row: SampleRow) -> Mapping[str, str]:
+def verdicts_of(run_view: RunView, step: StepNumbers, sample: SampleFacts) -> Mapping[str, str]:
     """Return codes of the findings of a sample with their verdicts."""
-    return {each["code"]: each["verdict"] for each in sample_findings(run_view, step, row)}
+    return {each["code"]: each["verdict"] for each in sample_findings(run_view, step, sample)}
 
 
-def sample_findings(run_view: RunView, step: StepRow, row: SampleRow) -> list[dict[str, Any]]:
+def sample_findings(run_view: RunView, step: StepNumbers, sample: SampleFacts) -> list[dict[str, Any]]:
     """Return the findings of a sample with their token spans."""
-    name = row.sample.sample_id
+    name = sample.sample_id
     findings = [finding for finding in run_view.findings(step.stage, step.step) if name in finding.marks]
     return [finding_json(finding) | {"spans": merge_spans(finding.marks[name])} for finding in findings]
 
@@ -75,7 +76,7 @@ def _excerpt(run_view: RunView, finding: RecordedFinding) -> list[tuple[str, boo
     if finding.undone or not finding.sample_id or finding.end <= finding.start:
         return []
     try:
-        row, _ = run_view.find_sample(
+        table, index = run_view.find_sample(
             run_view.find_update(finding.stage, finding.step + 1), finding.sample_id
         )
     except RecordError:  # its page shows why
@@ -85,9 +86,7 @@ def _excerpt(run_view: RunView, finding: RecordedFinding) -> list[tuple[str, boo
         max(0, start - CONTEXT_TOKENS),
         max(0, min(finding.end, start + 2 * CONTEXT_TOKENS)) + CONTEXT_TOKENS,
     )
-    texts = [
-        shorten_and_count(text, MAX_TOKEN_CHARS)
-        for text in run_view.token_texts(row.sample.token_ids[low:high].tolist())
-    ]
+    ids = table.streams["token_ids"][table.part(index)].tolist()
+    texts = [shorten_and_count(text, MAX_TOKEN_CHARS) for text in run_view.token_texts(ids[low:high])]
     spans = finding.marks.get(finding.sample_id, ())
     return [(text, any(start <= t < end for start, end in spans)) for t, text in enumerate(texts, start=low)]

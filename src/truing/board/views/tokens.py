@@ -12,8 +12,8 @@ from truing.config import PolicyStage
 from truing.doctor.truing_run import setup_of
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
-from truing.record import SampleRow, StepRow
 from truing.types.sample import MASKS
+from truing.types.step_table import StepTable
 from truing.types.token import Excluded, Origin
 from truing.utils.jsonl import dump_json
 
@@ -23,10 +23,10 @@ WINDOW_TOKENS = 3_000
 MAX_CHARS = 2_000
 """Maximum characters of a token or a message; the rest is counted."""
 
-STREAMS = {
+MEANING = {
     "sampler": "log-probability by the sampler, nats",
     "old": "log-probability by the old policy, nats",
-    "new": "log-probability by the weights before the sample's last inner update, nats",
+    "new": "log-probability by the weights before the sample's last optimizer step, nats",
     "ref": "log-probability by the reference, nats",
     "log_ratio": "new − old, nats; 0 on-policy",
     "ratio": "exp(new − old); for a sequence objective the ratio of the whole sequence",
@@ -40,49 +40,61 @@ STREAMS = {
 }
 
 
-def token_window(run_view: RunView, step: StepRow, row: SampleRow, token: int = 0) -> dict[str, Any]:
+NUMBERS = {
+    "sampler": "sampler_logprob",
+    "old": "old_logprob",
+    "new": "new_logprob",
+    "ref": "ref_logprob",
+    "entropy": "entropy",
+    "raw_entropy": "raw_entropy",
+    "advantage": "advantage",
+    "value": "value",
+    "return": "returns",
+    "token_gradient": "token_gradient",
+}
+"""Recorded streams by the page's names."""
+
+CODES = ("token_ids", "origin", "excluded")
+
+
+def token_window(run_view: RunView, table: StepTable, index: int, token: int = 0) -> dict[str, Any]:
     """Return the window of a sample that contains ``token``, by stream; null for missing values."""
-    sample = row.sample
-    start = min(max(0, token), len(sample) - 1) // WINDOW_TOKENS * WINDOW_TOKENS
-    end = min(len(sample), start + WINDOW_TOKENS)
+    whole = table.part(index)
+    length = whole.stop - whole.start
+    start = min(max(0, token), length - 1) // WINDOW_TOKENS * WINDOW_TOKENS
+    end = min(length, start + WINDOW_TOKENS)
     part = slice(start, end)
-    ratio_T, clipped_T = _ratio(run_view, step, row)
-    numbers = {
-        "sampler": sample.sampler_logprob,
-        "old": sample.old_logprob,
-        "new": row.new_logprob,
-        "ref": sample.ref_logprob,
-        "log_ratio": log_ratio(row.new_logprob, sample.old_logprob),
-        "ratio": ratio_T,
-        "kl": kl_k3(row.new_logprob, sample.ref_logprob),
-        "entropy": row.entropy,
-        "raw_entropy": row.raw_entropy,
-        "advantage": sample.advantage,
-        "value": sample.value,
-        "return": sample.returns,
-        "token_gradient": row.token_gradient,
+    stream = {name: table.numbers(name)[whole] for name in NUMBERS.values()}
+    new_T, old_T, ref_T = (stream[name] for name in ("new_logprob", "old_logprob", "ref_logprob"))
+    ratio_T, clipped_T = _ratio(run_view, table, index)
+    numbers = {name: stream[recorded] for name, recorded in NUMBERS.items()}
+    numbers |= {"log_ratio": log_ratio(new_T, old_T), "ratio": ratio_T, "kl": kl_k3(new_T, ref_T)}
+    exact = {
+        name: stream_N[whole][part] for name, stream_N in table.streams.items() if name in (*MASKS, *CODES)
     }
-    ids = sample.token_ids[part].tolist()
+    ids = exact["token_ids"].tolist()
     return {
         "start": part.start,
         "end": part.stop,
-        "length": len(sample),
+        "length": length,
         "ids": ids,
         "texts": [shorten_and_count(text) for text in run_view.token_texts(ids)],
-        "origin": [Origin(each).name for each in sample.origin[part].tolist()],
-        "excluded": [Excluded(each).name for each in sample.excluded[part].tolist()],
-        "masks": {name.removesuffix("_mask"): getattr(sample, name)[part].int().tolist() for name in MASKS},
-        "trained": (sample.policy_mask | sample.supervised_mask)[part].int().tolist(),
+        "origin": [Origin(each).name for each in exact["origin"].tolist()],
+        "excluded": [Excluded(each).name for each in exact["excluded"].tolist()],
+        "masks": {name.removesuffix("_mask"): exact[name].int().tolist() for name in MASKS},
+        "trained": (exact["policy_mask"] | exact["supervised_mask"]).int().tolist(),
         "clipped": clipped_T[part].int().tolist(),
-        "numbers": {name: each[part].tolist() for name, each in numbers.items() if not each.isnan().all()},
-        "meaning": STREAMS,
+        "numbers": {
+            name: numbers[name][part].tolist() for name in MEANING if not numbers[name].isnan().all()
+        },
+        "meaning": MEANING,
     }
 
 
-def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
+def sample_json(table: StepTable, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
     """Return the facts of a sample; ``findings``: codes with their verdicts."""
-    sample = row.sample
-    sampled_count = int((sample.origin == Origin.SAMPLED).sum())
+    sample, part = table.samples[index], table.part(index)
+    passes = table.passes.sample == index
     return {
         "index": index,
         "sample": sample.sample_id,
@@ -90,20 +102,20 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
         "group": sample.group_id,
         "task": sample.task_id,
         "family": sample.family,
-        "status": str(row.status),
-        "ended_by": str(row.ended_by),
+        "status": sample.status,
+        "ended_by": sample.ended_by,
         "finish": str(sample.turns[-1].finish_reason) if sample.turns else "",
         "reward": sample.reward,
-        "parts": dict(row.reward_parts),
-        "length": len(sample),
-        "sampled": sampled_count,
-        "trained": int((sample.policy_mask | sample.supervised_mask).sum()),
-        "advantage": _mean(sample.advantage[sample.policy_mask]),
+        "parts": dict(sample.reward_parts),
+        "length": table.lengths[index],
+        "sampled": int(table.sampled[part].sum()),
+        "trained": int(table.trained[part].sum()),
+        "advantage": _mean(table.numbers("advantage")[part][table.policy[part]]),
         "truncated": sample.truncated,
-        "computed": bool(row.new_logprob.isfinite().any()),
-        "inner_step": row.inner_step,
+        "computed": bool(table.numbers("new_logprob")[part].isfinite().any()),
+        "optimizer_steps": table.passes.optimizer_step[passes].tolist(),
         "old_source": sample.old_source,
-        "error": shorten_and_count(row.error),
+        "error": shorten_and_count(sample.error),
         "findings": findings,
         "turns": [
             {
@@ -116,29 +128,30 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
             }
             for turn in sample.turns
         ],
-        "text": shorten_and_count(row.text),
-        "outcome": shorten_and_count(dump_json(row.outcome).decode()) if row.outcome else "",
+        "text": shorten_and_count(sample.text),
+        "outcome": shorten_and_count(dump_json(sample.outcome).decode()) if sample.outcome else "",
         "sampling_params": vars(sample.sampling_params),
     }
 
 
-def _ratio(run_view: RunView, step: StepRow, row: SampleRow) -> tuple[Tensor, Tensor]:
+def _ratio(run_view: RunView, table: StepTable, index: int) -> tuple[Tensor, Tensor]:
     """Return the importance ratio of each policy token under the objective, [T], and the clipped tokens."""
-    sample = row.sample
-    log_T = log_ratio(row.new_logprob, sample.old_logprob)
+    part = table.part(index)
+    log_T = log_ratio(table.numbers("new_logprob")[part], table.numbers("old_logprob")[part])
     unknown_T = torch.full_like(log_T, math.nan)
-    recipe = run_view.recipe_at(step.stage, step.step)
-    if isinstance(recipe, str) or not isinstance(recipe.stage(step.stage), PolicyStage):
+    recipe = run_view.recipe_at(table.stage, table.step)
+    if isinstance(recipe, str) or not isinstance(recipe.stage(table.stage), PolicyStage):
         return unknown_T, torch.zeros_like(log_T, dtype=torch.bool)
-    setup = setup_of(recipe, step.stage)
-    scored_T = sample.policy_mask & ~log_T.isnan()
+    setup = setup_of(recipe, table.stage)
+    scored_T = table.policy[part] & ~log_T.isnan()
     assert setup.ratio in ("token", "sequence")
     ratio_T = importance_ratio(log_T[None], scored_T[None], setup.ratio)[0].masked_fill(~scored_T, math.nan)
     if setup.surrogate != "clip":
         return ratio_T, torch.zeros_like(scored_T)
     assert setup.clip_low is not None
     assert setup.clip_high is not None
-    return ratio_T, scored_T & clip_mask(ratio_T, sample.advantage, setup.clip_low, setup.clip_high)
+    advantage_T = table.numbers("advantage")[part]
+    return ratio_T, scored_T & clip_mask(ratio_T, advantage_T, setup.clip_low, setup.clip_high)
 
 
 def _mean(values: Tensor) -> float:

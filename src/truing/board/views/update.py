@@ -10,7 +10,8 @@ from truing.board.views.charts import metric_of, recipe_limits
 from truing.board.views.findings import finding_card, sample_findings, verdicts_of
 from truing.board.views.tokens import sample_json, shorten_and_count, token_window
 from truing.errors import RecordError
-from truing.record import SampleRow, StepRow
+from truing.record import StepLine
+from truing.types.step_table import StepTable
 from truing.utils.jsonl import dump_json
 
 MAX_SIDE_BY_SIDE = 32
@@ -21,7 +22,7 @@ def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) 
     """Return an update: metrics with definitions, ratios, and optionally samples."""
     index = run_view.row_index(stage, number)
     step = run_view.step_at(index)
-    rows = run_view.rows(step) if samples else ()
+    table = run_view.table(step) if samples else None
     return {
         "stage": stage,
         "update": number,
@@ -37,48 +38,49 @@ def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) 
         "ratios": ratios_of(run_view, step),
         "findings": [finding_card(run_view, each) for each in run_view.findings(stage, step.step)],
         "incidents": incidents_at(run_view.run.events, stage, step.step),
-        "samples": [_sample_json(run_view, step, row, i) for i, row in enumerate(rows)],
+        "samples": [_sample_json(run_view, table, i) for i in range(len(table.samples))] if table else [],
     }
 
 
 def sample(run_view: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
     """Return a sample of an update with a window of its tokens, and its messages."""
     step = run_view.find_update(stage, number)
-    row, index = run_view.find_sample(step, name)
-    names = [each.sample.sample_id for each in run_view.rows(step)]
+    table, index = run_view.find_sample(step, name)
+    names = [each.sample_id for each in table.samples]
     return {
         "before": names[index - 1] if index else None,
         "after": names[index + 1] if index + 1 < len(names) else None,
-        "about": _sample_json(run_view, step, row, index),
-        "tokens": token_window(run_view, step, row, token),
-        "messages": [_message(each) for each in row.messages],
-        "findings": sample_findings(run_view, step, row),
+        "about": _sample_json(run_view, table, index),
+        "tokens": token_window(run_view, table, index, token),
+        "messages": [_message(each) for each in table.samples[index].messages],
+        "findings": sample_findings(run_view, step, table.samples[index]),
     }
 
 
 def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, Any]:
     """Return the samples of a group, best first; those without a reward last."""
     step = run_view.find_update(stage, number)
-    members = [(i, row) for i, row in enumerate(run_view.rows(step)) if row.sample.group_id == name]
+    table = run_view.table(step)
+    members = [(i, each) for i, each in enumerate(table.samples) if each.group_id == name]
     if not members:
         raise RecordError(f"{stage} {number} has no group {name[:200]}")
-    members.sort(key=lambda pair: (math.isnan(pair[1].sample.reward), -pair[1].sample.reward, pair[0]))
+    members.sort(key=lambda pair: (math.isnan(pair[1].reward), -pair[1].reward, pair[0]))
     return {
         "group": name,
         "count": len(members),
-        "attempts": len({row.sample.rollout_id for _, row in members}),
+        "attempts": len({each.rollout_id for _, each in members}),
         "samples": [
             {
-                "about": _sample_json(run_view, step, row, i),
-                "tokens": token_window(run_view, step, row),
-                "findings": sample_findings(run_view, step, row),
+                "about": _sample_json(run_view, table, i),
+                "tokens": token_window(run_view, table, i),
+                "findings": sample_findings(run_view, table, each),
             }
-            for i, row in members[:MAX_SIDE_BY_SIDE]
+            for i, each in members[:MAX_SIDE_BY_SIDE]
         ],
     }
 
 
-def ratios_of(run_view: RunView, step: StepRow) -> dict[str, Any] | None:
+def ratios_of(run_view: RunView, step: StepLine) -> dict[str, Any] | None:
     """Return the histogram of ratios of an update, by inner epoch and sign of the advantage."""
     ratios = step.facts.get("ratios")
     if ratios is None:
@@ -103,10 +105,11 @@ def _update_json(run_view: RunView, row: int) -> dict[str, Any] | None:
     return {"stage": columns.stage_of(row), "update": int(columns.step[row]) + 1}
 
 
-def _sample_json(run_view: RunView, step: StepRow, row: SampleRow, index: int) -> dict[str, Any]:
+def _sample_json(run_view: RunView, table: StepTable, index: int) -> dict[str, Any]:
     """Return the facts of a sample, with the right answer of its task and the codes of its findings."""
-    right = run_view.answers.get(row.sample.task_id)
-    return sample_json(row, index, verdicts_of(run_view, step, row)) | {
+    sample = table.samples[index]
+    right = run_view.answers.get(sample.task_id)
+    return sample_json(table, index, verdicts_of(run_view, table, sample)) | {
         "right": None if right is None else shorten_and_count(str(right))
     }
 

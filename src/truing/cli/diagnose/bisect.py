@@ -82,7 +82,7 @@ def _print_parts(
     from truing.doctor.bisect import first_differing, lines
 
     console = Console(highlight=False)
-    head = f"{run}: update {update.step + 1} of {update.stage}, {with_count(len(update.rows), 'row')}"
+    head = f"{run}: update {update.step + 1} of {update.stage}, {with_count(len(update.samples), 'row')}"
     console.print(head, style="bold", markup=False, soft_wrap=True)
     for text, style in lines(trials):
         console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)

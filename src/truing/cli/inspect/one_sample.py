@@ -5,12 +5,25 @@ from typing import Any
 
 from truing.doctor.report.first_updates import first_tokens
 from truing.errors import RecordError
-from truing.record import Event, SampleRow, StepRow
+from truing.record import Event, StepLine
 from truing.types.sample import MASKS
+from truing.types.step_table import StepTable
 from truing.types.token import Excluded, Origin
 
+NUMBERS = {
+    "sampler": "sampler_logprob",
+    "old": "old_logprob",
+    "new": "new_logprob",
+    "ref": "ref_logprob",
+    "value": "value",
+    "return": "returns",
+    "advantage": "advantage",
+    "token_gradient": "token_gradient",
+}
+"""Recorded streams by the names of `truing tokens`."""
 
-def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None) -> StepRow:
+
+def choose_step(steps: Sequence[StepLine], stage: str | None, update: int | None) -> StepLine:
     """Return the last recorded update, of this stage and number (from 1) if given."""
     for row in reversed(steps):
         if stage in (None, row.stage) and update in (None, row.step + 1):
@@ -27,13 +40,15 @@ def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None)
     )
 
 
-def choose_sample(rows: Sequence[SampleRow], named: str) -> SampleRow:
-    """Return the sample of an update with this number, from 1, or this id."""
-    by_name = {str(number): row for number, row in enumerate(rows, 1)}
-    by_name |= {row.sample.sample_id: row for row in rows}
+def choose_sample(table: StepTable, named: str) -> int:
+    """Return the index of the sample of an update with this number, from 1, or this id."""
+    by_name = {str(index + 1): index for index in range(len(table.samples))}
+    by_name |= {sample.sample_id: index for index, sample in enumerate(table.samples)}
     if named not in by_name:
         raise RecordError(
-            "the update has no such sample", got=named, expected=f"1 to {len(rows)}, or the id of a sample"
+            "the update has no such sample",
+            got=named,
+            expected=f"1 to {len(table.samples)}, or the id of a sample",
         )
     return by_name[named]
 
@@ -56,46 +71,39 @@ def choose_first_tokens(
     return chosen
 
 
-def sample_facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
+def sample_facts(table: StepTable, index: int) -> dict[str, Any]:
     """Return the facts of the sample as a whole."""
-    sample = row.sample
+    sample = table.samples[index]
     return {
-        "stage": step.stage,
-        "update": step.step + 1,
+        "stage": table.stage,
+        "update": table.step + 1,
         "sample_id": sample.sample_id,
         "group_id": sample.group_id,
         "task_id": sample.task_id,
-        "status": str(row.status),
+        "status": sample.status,
         "reward": sample.reward,
         "truncated": sample.truncated,
-        "reward_parts": dict(row.reward_parts),
-        "computed": bool(row.new_logprob.isfinite().any()),  # false if no loss term has a gradient
+        "reward_parts": dict(sample.reward_parts),
+        # false if no loss term has a gradient
+        "computed": bool(table.numbers("new_logprob")[table.part(index)].isfinite().any()),
     }
 
 
-def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
+def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return each token's text, origin, masks and numbers; a number that is not recorded is NaN."""
-    sample = row.sample
-    streams = {
-        "sampler": sample.sampler_logprob,
-        "old": sample.old_logprob,
-        "new": row.new_logprob,
-        "ref": sample.ref_logprob,
-        "ratio": (row.new_logprob - sample.old_logprob).exp(),
-        "value": sample.value,
-        "return": sample.returns,
-        "advantage": sample.advantage,
-        "token_gradient": row.token_gradient,
-    }
+    part = table.part(index)
+    numbers = {name: table.numbers(recorded)[part] for name, recorded in NUMBERS.items()}
+    numbers["ratio"] = (numbers["new"] - numbers["old"]).exp()
+    exact = {name: table.streams[name][part].tolist() for name in ("token_ids", "origin", "excluded", *MASKS)}
     return [
         {
             "index": t,
-            "id": int(sample.token_ids[t]),
+            "id": exact["token_ids"][t],
             "text": texts[t],
-            "origin": Origin(int(sample.origin[t])).name,
-            "masks": [name.removesuffix("_mask") for name in MASKS if getattr(sample, name)[t]],
-            "excluded": Excluded(int(sample.excluded[t])).name,
-            **{name: float(stream[t]) for name, stream in streams.items()},
+            "origin": Origin(exact["origin"][t]).name,
+            "masks": [name.removesuffix("_mask") for name in MASKS if exact[name][t]],
+            "excluded": Excluded(exact["excluded"][t]).name,
+            **{name: float(stream_T[t]) for name, stream_T in numbers.items()},
         }
-        for t in range(len(sample))
+        for t in range(table.lengths[index])
     ]

@@ -12,7 +12,7 @@ from truing.utils.format import with_count
 from truing.utils.phase_clock import PHASES
 
 if TYPE_CHECKING:
-    from truing.record import StepRow
+    from truing.record import StepLine
 
 BAR_WIDTH = 24
 """Columns of a bar for a whole step."""
@@ -32,7 +32,7 @@ def profile(
     rows = RunReader(run).steps()
     if not rows:
         raise RecordError(f"{run} has no step yet", remedy="wait for the first update")
-    stages: dict[str, list[StepRow]] = {}
+    stages: dict[str, list[StepLine]] = {}
     for row in rows:
         stages.setdefault(row.stage, []).append(row)
     profiles = {stage: stage_profile(part) for stage, part in stages.items()}
@@ -44,7 +44,7 @@ def profile(
     print("means over steps, without evaluations, checkpoints and startup. Speed: `truing explain speed`")
 
 
-def stage_profile(steps: Sequence["StepRow"]) -> dict[str, Any]:
+def stage_profile(steps: Sequence["StepLine"]) -> dict[str, Any]:
     """Return mean seconds of a step by phase, their sum, and peak and predicted memory in GB."""
     seconds = mean_seconds([step.seconds for step in steps])
     peaks = {

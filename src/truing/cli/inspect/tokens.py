@@ -49,14 +49,16 @@ def tokens(
         _print_first_tokens(choose_first_tokens(reader.events(), stage, step), as_json)
         return
     chosen = choose_step(reader.steps(), stage, step)
-    row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
-    token_facts = token_list(row, run_decoder(run)(row.sample.token_ids.tolist()))
+    table = reader.table(chosen)
+    index = choose_sample(table, sample)
+    ids = table.streams["token_ids"][table.part(index)].tolist()
+    facts, token_facts = sample_facts(table, index), token_list(table, index, run_decoder(run)(ids))
     if as_json:
-        print(dump_json(sample_facts(chosen, row) | {"step": chosen.step, "tokens": token_facts}).decode())
+        print(dump_json(facts | {"step": chosen.step, "tokens": token_facts}).decode())
     else:
         console = Console()
         console.width = max(console.width, MIN_WIDTH)
-        console.print(render(sample_facts(chosen, row), token_facts, all_tokens=all_tokens))
+        console.print(render(facts, token_facts, all_tokens=all_tokens))
 
 
 def _print_first_tokens(updates: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -96,7 +96,7 @@ def evaluation(history: RunHistory) -> Iterator[Hypothesis]:
 def lengths(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the reward favours short answers, and whether the stop is banned."""
     graded: dict[str, tuple[int, float]] = {}  # tokens of its turns, and reward
-    for sample in (row.sample for row in history.rows if row.status is not Status.TRUNCATED):
+    for sample in (each for each in history.samples if each.status != Status.TRUNCATED):
         # truncated answers are as long as the limit, and mostly wrong: that is no preference of the reward
         if not math.isnan(sample.reward):
             length, _ = graded.get(sample.rollout_id, (0, 0.0))
@@ -176,9 +176,9 @@ def supervised(history: RunHistory) -> Iterator[Hypothesis]:
 def families(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether all kinds of tasks are in the batch."""
     count: dict[str, int] = {}
-    for row in history.rows:
-        if not math.isnan(row.sample.reward):
-            count[row.sample.family] = count.get(row.sample.family, 0) + 1
+    for sample in history.samples:
+        if not math.isnan(sample.reward):
+            count[sample.family] = count.get(sample.family, 0) + 1
     if len(count) < 2:
         return
     total = sum(count.values())

@@ -104,10 +104,10 @@ def _equal_rewards(history: RunHistory, reason: str, between: float) -> Iterator
 def _tied_groups(history: RunHistory) -> tuple[int, int]:
     """Return the groups of the last updates with equal rewards, and those with different texts."""
     texts, rewards = defaultdict[str, set[str]](set), defaultdict[str, set[float]](set)
-    for row in history.rows:
-        if not math.isnan(row.sample.reward):
-            texts[row.sample.group_id].add(row.text)
-            rewards[row.sample.group_id].add(row.sample.reward)
+    for sample in history.samples:
+        if not math.isnan(sample.reward):
+            texts[sample.group_id].add(sample.text)
+            rewards[sample.group_id].add(sample.reward)
     tied = [name for name, paid in rewards.items() if len(paid) == 1]
     return len(tied), sum(len(texts[name]) > 1 for name in tied)
 

@@ -20,8 +20,9 @@ from truing.doctor.hypotheses.reward_trend import (
     reward_trend,
 )
 from truing.errors import RecordError
-from truing.record import Event, RunReader, SampleRow, StepRow
+from truing.record import Event, RunReader, StepLine
 from truing.types.reward_parts import main_parts
+from truing.types.sample import SampleFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +32,9 @@ class RunHistory:
     run: Path
     recipe: Recipe
     stage: str
-    steps: Sequence[StepRow]  # of that stage
-    recorded: Sequence[StepRow]  # of all stages
-    rows: Sequence[SampleRow]  # of its last updates
+    steps: Sequence[StepLine]  # of that stage
+    recorded: Sequence[StepLine]  # of all stages
+    samples: Sequence[SampleFacts]  # of its last steps
     evaluations: Sequence[Mapping[str, Any]]
     evaluation_seconds: float  # of one, at most; NaN without one
     diagnosis: Diagnosis
@@ -87,7 +88,7 @@ class RunHistory:
             stages[-1],
             steps,
             recorded,
-            [row for step in steps[-RECENT_UPDATES:] for row in reader.rows(step)],
+            [sample for step in steps[-RECENT_UPDATES:] for sample in reader.table(step).samples],
             [event.payload for event in events if event.kind == "eval"],
             _evaluation_seconds(events),
             diagnosis,

@@ -37,7 +37,7 @@ class LogHistory:
     @property
     def updates(self) -> Sequence[Mapping[str, float]]:
         """Return our names and numbers, by record."""
-        return [step.numbers for step in self.log_diagnosis.imported.steps]
+        return [step.metrics for step in self.log_diagnosis.imported.steps]
 
     def last(self, name: str) -> float:
         """Return a metric's mean over the last records; NaN if unknown."""
@@ -47,24 +47,24 @@ class LogHistory:
     def before(self, name: str) -> float:
         """Return its mean before the reward fell; NaN without a fall or values."""
         return before_the_fall(
-            self.reward_trend, [step.numbers.get(name, math.nan) for step in self._rewarded]
+            self.reward_trend, [step.metrics.get(name, math.nan) for step in self._rewarded]
         )
 
     @property
     def _rewarded(self) -> list[Step]:
         """Return the records with a reward."""
         steps = self.log_diagnosis.imported.steps
-        return [step for step in steps if math.isfinite(step.numbers.get("reward/mean", math.nan))]
+        return [step for step in steps if math.isfinite(step.metrics.get("reward/mean", math.nan))]
 
     @cached_property
     def reward_trend(self) -> RewardTrend:
         """Return the trend of the mean reward, by the log's update numbers."""
         rewarded, run = self._rewarded, self.log_diagnosis.imported
-        broken = [step for step in run.steps if "reward/mean" in step.numbers]
+        broken = [step for step in run.steps if "reward/mean" in step.metrics]
         if broken and not rewarded:
             raise RecordError(
                 f"the reward of {run.format} is never a finite number",
-                got=f"{broken[0].numbers['reward/mean']:g} at update {broken[0].step + 1}, and in all of"
+                got=f"{broken[0].metrics['reward/mean']:g} at update {broken[0].step + 1}, and in all of"
                 f" {with_count(len(broken), 'record')}",
                 expected="a mean reward in some update",
                 remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
@@ -77,7 +77,7 @@ class LogHistory:
                 remedy="check its other numbers with `truing check`",
             )
         return reward_trend(
-            [step.numbers["reward/mean"] for step in rewarded],
+            [step.metrics["reward/mean"] for step in rewarded],
             [step.step + 1 for step in rewarded],
             self._fault,
         )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.evidence import Row
 from truing.errors import RecordError
+from truing.types.sample import SampleFacts
 from truing.utils.parse import parse_json
 
 STEP_NAMES = ("train/global_step", "global_step", "current_steps", "step", "_step", "update", "iteration")
@@ -45,7 +45,9 @@ class Log:
     format: str  # the detected format, as text
     points: Sequence[Point]  # in the order of the log
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as the trainer declared it
-    rows: Mapping[int, Sequence[Row]] = field(default_factory=dict[int, Sequence[Row]])  # by step
+    rows: Mapping[int, Sequence[SampleFacts]] = field(
+        default_factory=dict[int, Sequence[SampleFacts]]
+    )  # by step
     steps_counted: bool = False  # whether steps count the records, since the log has none
     unread: Mapping[str, Unread] = field(default_factory=dict[str, Unread])  # by the names in the log
     notes: Sequence[str] = ()  # what of the file was not read, and why

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from truing.doctor.evidence import Setup, Step
-from truing.doctor.history import History, Past
+from truing.doctor.history import History
 from truing.doctor.importers.left_out import drop_filled, not_numbers, usable_points
 from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.metric_names import (
@@ -24,6 +24,7 @@ from truing.doctor.importers.unused_columns import NOT_OF_UPDATES, why_unused
 from truing.doctor.importers.verl_dumps import reward_metrics
 from truing.doctor.rules.opt015 import must_be_finite
 from truing.errors import RecordError
+from truing.types.step_table import Passes, StepTable
 
 STAGE = "train"
 """A foreign log is one stage."""
@@ -46,7 +47,7 @@ class ImportedRun:
     @property
     def has_answers(self) -> bool:
         """Return whether the run has attempts."""
-        return any(step.rows for step in self.steps)
+        return any(step.samples for step in self.steps)
 
 
 def import_run(log: Log) -> ImportedRun:
@@ -212,18 +213,15 @@ def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -
     steps, history = list[Step](), History()
     for step in sorted(numbers):
         rows = log.rows.get(step, ())
-        steps.append(
-            Step(
-                stage=STAGE,
-                step=step - 1,  # these trainers, and reports, count from 1
-                setup=setup,
-                rows=rows,
-                lengths=[0] * len(rows),  # no tokens
-                tokens={},
-                numbers=numbers[step],
-                past=history.past,
-                dropped=history.dropped,
-            )
+        table = StepTable(
+            stage=STAGE,
+            step=step - 1,  # these trainers, and reports, count from 1
+            metrics=numbers[step],
+            samples=rows,
+            starts=[0] * (len(rows) + 1),  # no tokens
+            streams={},
+            passes=Passes.one_each(len(rows), {}),
         )
-        history.add(Past(STAGE, step - 1, numbers[step], {}))
+        steps.append(Step.of(table, setup, history))
+        history.add(table)
     return steps

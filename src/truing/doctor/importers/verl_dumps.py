@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.evidence import Row
 from truing.doctor.importers.log import json_lines, to_number
 from truing.errors import RecordError
+from truing.types.sample import SampleFacts
 
 FIELDS = ("input", "output", "score", "step")
 
@@ -24,7 +24,7 @@ def is_dump(record: Mapping[str, Any]) -> bool:
     return all(name in record for name in FIELDS)
 
 
-def rollout_rows(path: Path) -> dict[int, list[Row]]:
+def rollout_rows(path: Path) -> dict[int, list[SampleFacts]]:
     """Return the attempts of a file, by step."""
     by_step = defaultdict[int, list[Mapping[str, Any]]](list)
     for where, record in json_lines(path):
@@ -40,7 +40,7 @@ def rollout_rows(path: Path) -> dict[int, list[Row]]:
     return {step: _rows(attempts) for step, attempts in by_step.items()}
 
 
-def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[SampleFacts]:
     """Return the attempts of a step. A group is the attempts with one prompt.
 
     A dump has no uid, so two tasks with the same prompt in one step look like one group. A prompt that
@@ -53,9 +53,9 @@ def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[Row]:
     return [_row(i, attempt, groups[str(attempt["input"])]) for i, attempt in enumerate(attempts)]
 
 
-def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
+def _row(index: int, attempt: Mapping[str, Any], group: str) -> SampleFacts:
     score = to_number(attempt["score"])
-    return Row(
+    return SampleFacts(
         sample_id=str(index),
         rollout_id=str(index),
         group_id=group,
@@ -70,11 +70,10 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
         status="",  # not dumped: a failed attempt has a score like any other
         truncated=False,
         text=str(attempt["output"]),
-        inner_step=0,
     )
 
 
-def reward_metrics(rows: Sequence[Row]) -> dict[str, float]:
+def reward_metrics(rows: Sequence[SampleFacts]) -> dict[str, float]:
     """Return metrics of rewards and groups, as defined in truing/metrics/rollout_definitions.py.
 
     verl scores every attempt: one score that is not finite is that of the mean, as in its own log.

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.evidence import Row
 from truing.doctor.importers.log import Log, json_lines, log_of_records
 from truing.doctor.importers.verl_dumps import rollout_rows
 from truing.errors import RecordError
+from truing.types.sample import SampleFacts
 
 
 def is_metrics(record: Mapping[str, Any]) -> bool:
@@ -49,7 +49,7 @@ def read(logs: Sequence[Path], dumps: Sequence[Path]) -> Log:
             expected="the log of one run",
             remedy="name one of the files",
         )
-    rows = dict[int, Sequence[Row]]()
+    rows = dict[int, Sequence[SampleFacts]]()
     for path in dumps:
         for step, attempts in rollout_rows(path).items():
             if step in rows:

@@ -26,7 +26,7 @@ def expected_group_advantages(step: Step) -> Tensor:
     sizes = {name: len(group) for name, group in groups.items()}
     least = 2  # Truing leaves failed attempts out of their group
     if step.setup.trainer != "truing":  # an update may have a part of a group, and rows without a reward
-        sizes = Counter(name for name, _ in {(row.group_id, row.rollout_id) for row in step.rows})
+        sizes = Counter(name for name, _ in {(row.group_id, row.rollout_id) for row in step.samples})
         least = max(2, step.setup.group_size or 2)
     whole = [group for name, group in groups.items() if sizes[name] >= least]
     if step.setup.advantage_per == "turn":
@@ -38,15 +38,18 @@ def expected_group_advantages(step: Step) -> Tensor:
         for group in whole
         for each in group
     }
-    expected = [advantages.get(row.rollout_id, math.nan) if row.kept else math.nan for row in step.rows]
-    return torch.tensor(expected, dtype=torch.float64)[step.row_of_token]
+    expected = [
+        advantages.get(row.rollout_id, math.nan) if kept else math.nan
+        for row, kept in zip(step.samples, step.kept, strict=True)
+    ]
+    return torch.tensor(expected, dtype=torch.float64)[step.sample_of_token]
 
 
 def _turn_advantages(
     step: Step, groups: Sequence[Sequence[RolloutReward]], batch_rewards: Sequence[RolloutReward]
 ) -> Tensor:
     """Return advantages by turn from the rewards still to come; ended attempts stay in the baseline."""
-    expected_N = torch.full((len(step.row_of_token),), math.nan, dtype=torch.float64)
+    expected_N = torch.full((len(step.sample_of_token),), math.nan, dtype=torch.float64)
     for group in groups:
         for each in group:
             for k, (span, _) in enumerate(each.turns):
@@ -80,7 +83,7 @@ class Trajectory(NamedTuple):
 
 def trajectories_of(step: Step) -> list[Trajectory]:
     """Return one for each trained rollout with a reward, in the order of rows."""
-    value_N = step.tokens.get("value", torch.zeros(len(step.row_of_token)))
+    value_N = step.tokens.get("value", torch.zeros(len(step.sample_of_token)))
     return [
         Trajectory(
             each.tokens, value_N[each.tokens].tolist(), each.rewards, each.bootstrap_value, each.total_reward
@@ -123,7 +126,7 @@ def expected_gae(
     gamma, lam = step.setup.gamma if gamma is None else gamma, step.setup.lam if lam is None else lam
     assert gamma is not None
     assert lam is not None
-    returns, advantages = [math.nan] * len(step.row_of_token), [math.nan] * len(step.row_of_token)
+    returns, advantages = [math.nan] * len(step.sample_of_token), [math.nan] * len(step.sample_of_token)
     for chain in chains:
         last_value = chain.bootstrap_value if bootstrapped and not math.isnan(chain.bootstrap_value) else 0.0
         estimates = gae(chain.rewards, chain.values, last_value, gamma, lam)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
 
@@ -37,9 +38,12 @@ def shaped_rewards(step: Step) -> dict[str, dict[str, float]]:
     return rewards
 
 
-def _rollouts(step: Step) -> list[tuple[list[Row], list[range]]]:
+def _rollouts(step: Step) -> list[tuple[list[SampleFacts], list[range]]]:
     """Return the rows of each rollout that is kept and has a reward, and their places among all N."""
-    graded = ([each for each in rows if _has_reward(each[1])] for rows in step.rollouts())
+    graded = (
+        [each for each in rows if step.kept[each[0]] and not math.isnan(each[1].reward)]
+        for rows in step.rollouts()
+    )
     return [
         ([row for _, row, _ in rows], [range(part.start, part.stop) for *_, part in rows])
         for rows in graded
@@ -47,12 +51,8 @@ def _rollouts(step: Step) -> list[tuple[list[Row], list[range]]]:
     ]
 
 
-def _has_reward(row: Row) -> bool:
-    return row.kept and not math.isnan(row.reward)
-
-
 def _rollout(
-    step: Step, rows: list[Row], where: list[range], chosen_N: Tensor, cost_N: Tensor
+    step: Step, rows: list[SampleFacts], where: list[range], chosen_N: Tensor, cost_N: Tensor
 ) -> RolloutReward:
     """Place turn rewards at the ends of turns, and the rest at the last chosen token."""
     tokens = [
@@ -83,7 +83,7 @@ def _rollout(
     )
 
 
-def shaped_reward(step: Step, rows: list[Row]) -> float:
+def shaped_reward(step: Step, rows: list[SampleFacts]) -> float:
     """Return the reward of a rollout, minus the declared penalties for a cut and for its longest turn.
 
     The latter grows over the last tokens before the limit (https://arxiv.org/abs/2503.14476 eq. 13).
@@ -104,8 +104,8 @@ def kl_penalties(step: Step) -> Tensor:
 
     0 without a KL in the reward, NaN if it is not recorded.
     """
-    setup, nothing_N = step.setup, torch.zeros(len(step.row_of_token), dtype=torch.float64)
-    weight = step.numbers.get("weight/kl", setup.kl_coef or 0.0)
+    setup, nothing_N = step.setup, torch.zeros(len(step.sample_of_token), dtype=torch.float64)
+    weight = step.metrics.get("weight/kl", setup.kl_coef or 0.0)
     if setup.kl_where != "reward" or not weight:
         return nothing_N
     if not all(step.has(name) for name in ("ref_logprob", "old_logprob", "kl_mask")):

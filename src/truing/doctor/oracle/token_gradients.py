@@ -21,8 +21,8 @@ BOUND_TOLERANCE = 1e-5
 
 def expected_token_gradients(step: Step) -> Tensor:
     """Return the token gradients of the recorded streams, [N] float64; 0 outside the loss."""
-    token_gradient_N = torch.zeros(len(step.row_of_token), dtype=torch.float64)
-    inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
+    token_gradient_N = torch.zeros(len(step.sample_of_token), dtype=torch.float64)
+    inner = step.optimizer_step_of_sample[step.sample_of_token]
     for number in inner[inner >= 0].unique().tolist():
         token_gradient_N = torch.where(
             inner == number, _of_minibatch(step, inner == number), token_gradient_N
@@ -42,8 +42,8 @@ def near_bound(step: Step) -> Tensor:
     clip = [None if low is None else 1 - low, None if high is None else 1 + high, setup.max_ratio]
     near_N = _near(moved_N, [setup.min_ratio, setup.most_ratio, *clip])
     near_N |= _near(drift_N, [setup.correction_low, setup.correction_high])
-    count_N = _per_row(step, mask_N).clamp(min=1)[step.row_of_token]
-    means = [_per_row(step, each)[step.row_of_token] / count_N for each in (moved_N, drift_N)]
+    count_N = _per_row(step, mask_N).clamp(min=1)[step.sample_of_token]
+    means = [_per_row(step, each)[step.sample_of_token] / count_N for each in (moved_N, drift_N)]
     near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
     near_N |= _near(means[0] * count_N, clip) & (setup.ratio == "product")
     of_row_N = means[1] if setup.correction == "sequence" else means[1] * count_N
@@ -59,8 +59,8 @@ def complete_minibatches(step: Step) -> Tensor:
     Each row has the numbers of its last update. If an update was skipped within an epoch, its rows
     left the minibatches of the epoch before, whose denominators counted more rows than remain.
     """
-    inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
-    if not step.numbers.get("gate/held_back"):
+    inner = step.optimizer_step_of_sample[step.sample_of_token]
+    if not step.metrics.get("gate/held_back"):
         return torch.ones_like(inner, dtype=torch.bool)
     return inner == inner.max()
 
@@ -76,11 +76,11 @@ def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
 
 def expected_entropy_gradients(step: Step) -> Tensor:
     """Return −∂L/∂H_t of the first minibatch, from the entropy bonus, [N] float64."""
-    weight = step.numbers.get("weight/entropy", step.setup.entropy_coef or 0.0)
-    inner_N = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
+    weight = step.metrics.get("weight/entropy", step.setup.entropy_coef or 0.0)
+    inner_N = step.optimizer_step_of_sample[step.sample_of_token]
     mask_N = step.tokens["policy_mask"] & (inner_N == 0)
     if not weight or not mask_N.any():
-        return torch.zeros(len(step.row_of_token), dtype=torch.float64)
+        return torch.zeros(len(step.sample_of_token), dtype=torch.float64)
     return weight * _aggregation_weight(step, mask_N, (inner_N == 0) & ~_demonstrated(step))
 
 
@@ -107,7 +107,7 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
         token_gradient_N = token_gradient_N + _kl(step, here_N & ~demo_N)
     if demonstrated_N.any():
-        weight = step.numbers.get("weight/supervised", 1.0)
+        weight = step.metrics.get("weight/supervised", 1.0)
         share_N = weight * demonstrated_N.double() / _tokens(step, demonstrated_N)
         if (
             step.setup.surrogate == "dft"
@@ -128,11 +128,11 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
     if setup.ratio == "sequence":
         count = _per_row(step, mask_N).clamp(min=1)
-        ratio_N = _exp(_per_row(step, log_N) / count)[step.row_of_token]
+        ratio_N = _exp(_per_row(step, log_N) / count)[step.sample_of_token]
         unclipped_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
-        return mask_N * ratio_N * (_per_row(step, unclipped_N) / count)[step.row_of_token]
+        return mask_N * ratio_N * (_per_row(step, unclipped_N) / count)[step.sample_of_token]
     if setup.ratio == "product":
-        log_N = _per_row(step, log_N)[step.row_of_token]
+        log_N = _per_row(step, log_N)[step.sample_of_token]
     ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None
@@ -162,11 +162,11 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     assert setup.correction_high is not None
     log_N = torch.where(mask_N, old_N - drawn_N, 0.0)
     if setup.correction in ("sequence_truncate", "sequence_mask"):
-        log_N = torch.where(mask_N, _per_row(step, log_N)[step.row_of_token], 0.0)
+        log_N = torch.where(mask_N, _per_row(step, log_N)[step.sample_of_token], 0.0)
     if setup.correction in ("truncate", "sequence_truncate"):
         return weight_N * log_N.exp().clamp(max=setup.correction_high)
     if setup.correction == "sequence":
-        log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.row_of_token]
+        log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
     within_N = (log_N.exp() >= setup.correction_low) & (log_N.exp() <= setup.correction_high)
     return weight_N * within_N * (1.0 if setup.correction == "sequence" else log_N.exp())
 
@@ -184,7 +184,7 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
         ratio_N = mask_N.double()
     elif step.setup.kl_weight == "ratio":  # which then has a gradient of its own: k3 · ∂r/∂log π = k3 · r
         slope_N = slope_N + torch.expm1(-x_N) + x_N
-    weight = step.numbers.get("weight/kl", step.setup.kl_coef)
+    weight = step.metrics.get("weight/kl", step.setup.kl_coef)
     assert weight is not None
     return -weight * _aggregation_weight(step, mask_N, drawn_N) * ratio_N * slope_N
 
@@ -199,7 +199,7 @@ def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.aggregation in ("token_mean", "rank_token_mean"):
         return mask_N.double() / _tokens(step, mask_N)
     if setup.aggregation == "sequence_mean":
-        return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.row_of_token]
+        return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
     if setup.aggregation == "sequence_total":
         return mask_N.double() / rows
     assert setup.max_new_tokens is not None
@@ -210,7 +210,7 @@ def _tokens(step: Step, mask_N: Tensor) -> Tensor:
     """Return the denominator of a mean over tokens: scalar; of a mean over ranks of theirs: [N]."""
     if step.setup.aggregation != "rank_token_mean":
         return mask_N.sum().clamp(min=1)
-    rank_N = step.rank_of_row[step.row_of_token]
+    rank_N = step.rank_of_sample[step.sample_of_token]
     ranks = rank_N.unique()
     counts = {int(rank): int((mask_N & (rank_N == rank)).sum()) for rank in ranks}
     return len(ranks) * torch.tensor([max(1, counts[rank]) for rank in rank_N.tolist()])
@@ -227,12 +227,14 @@ def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
 
 def _demonstrated(step: Step) -> Tensor:
     """Return tokens of demonstration rows: [N] bool."""
-    return _per_row(step, _stream(step, "supervised_mask"))[step.row_of_token] > 0
+    return _per_row(step, _stream(step, "supervised_mask"))[step.sample_of_token] > 0
 
 
 def _per_row(step: Step, x_N: Tensor) -> Tensor:
     """Return the sum over each row: [B] float64."""
-    return torch.zeros(len(step.rows), dtype=torch.float64).index_add(0, step.row_of_token, x_N.double())
+    return torch.zeros(len(step.samples), dtype=torch.float64).index_add(
+        0, step.sample_of_token, x_N.double()
+    )
 
 
 def _exp(log: Tensor) -> Tensor:
@@ -243,5 +245,5 @@ def _exp(log: Tensor) -> Tensor:
 def _stream(step: Step, name: str) -> Tensor:
     """Return a stream as float64, 0 if it is absent."""
     if name not in step.tokens:
-        return torch.zeros(len(step.row_of_token), dtype=torch.float64)
+        return torch.zeros(len(step.sample_of_token), dtype=torch.float64)
     return step.tokens[name].double().nan_to_num()

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
 SHOWN_TOKENS = 4
@@ -15,7 +16,7 @@ MIN_CHARACTERS = 3
 """The fewest characters of a header of letters; a shorter one may be part of any text."""
 
 
-def header_lines(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[str]:
+def header_lines(step: Step, row: SampleFacts, part: slice, tokenizer: Any) -> Iterator[str]:
     """Yield a sentence on each kind of header in the turns of a row, with its first place.
 
     A header is a special token of the template in the row's prompt, stop ids and scaffolding of

@@ -57,7 +57,7 @@ def entropy_text(step: Step, parts: Sequence[slice]) -> str:
 
 def reward_lines(step: Step) -> list[tuple[str, str]]:
     """Return the distribution of each reward component over the rollouts of an update."""
-    rollouts = {row.rollout_id: row.reward_parts for row in step.rows}
+    rollouts = {row.rollout_id: row.reward_parts for row in step.samples}
     values: dict[str, list[float]] = defaultdict(list)
     for parts in rollouts.values():
         for name, value in parts.items():

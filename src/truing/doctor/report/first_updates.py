@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from truing.analysis.current_events import UndoTracker
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
 from truing.doctor.report.chat_headers import header_lines
 from truing.doctor.report.family_summary import entropy_text, family_lines, reward_lines
 from truing.doctor.report.token_texts import token_decoder
 from truing.record import Event
+from truing.types.sample import SampleFacts
 from truing.utils.format import with_count
 
 SHOWN_CHARACTERS = 120
@@ -56,19 +57,19 @@ def first_tokens(events: Iterable[Event]) -> list[dict[str, Any]]:
     return list(recorded.values())
 
 
-def _selected_rows(step: Step) -> list[tuple[Row, slice]]:
+def _selected_rows(step: Step) -> list[tuple[SampleFacts, slice]]:
     """Return samples of each family: of different groups first, and among those trained ones."""
     by_family: dict[str, list[tuple[bool, bool, int]]] = defaultdict(list)
     slices, groups = list(step.slices()), set[tuple[str, str]]()
     for index, row, _ in slices:
         if row.turns:  # an attempt may have failed before its first token
-            by_family[row.family].append(((row.family, row.group_id) in groups, not row.kept, index))
+            by_family[row.family].append(((row.family, row.group_id) in groups, not step.kept[index], index))
             groups.add((row.family, row.group_id))
     chosen = [index for rows in by_family.values() for *_, index in sorted(rows)[:SAMPLES_PER_FAMILY]]
     return [slices[index][1:] for index in chosen]
 
 
-def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
+def _sample(step: Step, row: SampleFacts, part: slice, tokenizer: Any) -> list[Line]:
     """Return a sample: text and tokens at the boundary of its first answer, trained tokens, ends of turns."""
     ids = step.tokens["token_ids"][part].tolist()
     first, last = row.turns[0], row.turns[-1]

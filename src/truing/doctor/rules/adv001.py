@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
@@ -96,8 +96,8 @@ RULE = Rule(
     needs=(
         "policy_mask",
         "advantage",
-        "row.reward",
-        "row.group_id",
+        "sample.reward",
+        "sample.group_id",
         "setup.advantage",
         "setup.advantage_eps",
     ),
@@ -106,7 +106,7 @@ RULE = Rule(
         step.setup.advantage in ("group", "batch", "none", "loo", None)
         and step.setup.algo in ("grpo", "rloo", None)
         # the record lacks the rows of skipped updates
-        and not step.numbers.get("gate/held_back")
+        and not step.metrics.get("gate/held_back")
     ),
     measure=measure,
     judge=judge,

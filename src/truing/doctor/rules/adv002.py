@@ -26,8 +26,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -51,19 +51,19 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """The largest advantage of each row, by the size of its group."""
     sizes: dict[str, set[str]] = defaultdict(set)
-    for row in step.rows:
+    for row in step.samples:
         if not math.isnan(row.reward):
             sizes[row.group_id].add(row.rollout_id)
     advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
     worst, at = (0.0, 1.0, 1.0, "", 0), -1
     for index, row, part in step.slices():
         size = max(len(sizes[row.group_id]), step.setup.group_size or 0)
-        if not row.kept or size < 2 or part.start == part.stop:
+        if not step.kept[index] or size < 2 or part.start == part.stop:
             continue
         largest, bound = float(advantage_N[part].max()), (size - 1) / math.sqrt(size)
         if largest / bound > worst[0] / worst[1]:
             worst, at = (largest, bound, math.sqrt(size - 1), row.group_id, size), index
-    where_N = (step.row_of_token == at) & (advantage_N == worst[0]) & (advantage_N > 0)
+    where_N = (step.sample_of_token == at) & (advantage_N == worst[0]) & (advantage_N > 0)
     return Measured(*worst, places(step, where_N), step.setup.trainer == "truing")
 
 
@@ -98,7 +98,7 @@ RULE = Rule(
     code="ADV002",
     name="advantage-beyond-bound",
     kind="E",
-    needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
+    needs=("advantage", "policy_mask", "sample.reward", "sample.group_id", "setup.advantage"),
     taints=("policy",),
     applies=lambda step: step.setup.advantage in ("group", None) and step.setup.algo in ("grpo", None),
     measure=measure,

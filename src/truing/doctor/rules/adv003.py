@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.oracle.rewards import shaped_rewards
 from truing.doctor.rule import Rule, compares_rewards_only, is_grouped
 from truing.doctor.token_places import Places, places
@@ -57,12 +57,14 @@ def measure(step: Step) -> Measured:
         if len(each) >= max(size or 2, 2) and max(each.values()) == min(each.values())
     }
     advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
-    of_equal_N = torch.tensor([row.kept and row.group_id in equal for row in step.rows])[step.row_of_token]
+    of_equal_N = torch.tensor(
+        [kept and row.group_id in equal for row, kept in zip(step.samples, step.kept, strict=True)]
+    )[step.sample_of_token]
     advantage_N = advantage_N.masked_fill(~of_equal_N, 0.0)
     largest = float(advantage_N.max()) if len(advantage_N) else 0.0
     where = places(step, (advantage_N == largest) & (advantage_N > 0))
-    wrong = {step.rows[int(row)].group_id for row in step.row_of_token[advantage_N > NOTHING].unique()}
-    reward = equal[step.rows[where.row].group_id] if where else math.nan
+    wrong = {step.samples[int(row)].group_id for row in step.sample_of_token[advantage_N > NOTHING].unique()}
+    reward = equal[step.samples[where.row].group_id] if where else math.nan
     return Measured(len(wrong), len(equal), largest, reward, where, size is not None)
 
 
@@ -82,8 +84,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """Rounding is divided by its own deviation."""
     healthy = example_step(rewards=(0.1,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    sign_N = torch.where(healthy.row_of_token % 2 == 0, 0.5, -0.5)
-    wrong_N = torch.where(healthy.row_of_token < 4, sign_N, healthy.tokens["advantage"])
+    sign_N = torch.where(healthy.sample_of_token % 2 == 0, 0.5, -0.5)
+    wrong_N = torch.where(healthy.sample_of_token < 4, sign_N, healthy.tokens["advantage"])
     return with_token_gradients(
         changed_step(healthy, advantage=wrong_N.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
     )
@@ -103,14 +105,14 @@ def penalised() -> Step:
     """A penalty for truncated answers tells answers of equal reward apart."""
     shaped = example_step(rewards=(-1.0, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 1.0))
     rows = {i: {"reward": 0.0, "truncated": i % 2 == 0, "status": "truncated"} for i in range(4)}
-    return changed_step(shaped, setup={"truncated": "penalize", "truncated_penalty": 1.0}, rows=rows)
+    return changed_step(shaped, setup={"truncated": "penalize", "truncated_penalty": 1.0}, samples=rows)
 
 
 RULE = Rule(
     code="ADV003",
     name="equal-rewards-with-advantage",
     kind="E",
-    needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
+    needs=("advantage", "policy_mask", "sample.reward", "sample.group_id", "setup.advantage"),
     taints=("policy",),
     applies=lambda step: is_grouped(step) and compares_rewards_only(step),
     measure=measure,

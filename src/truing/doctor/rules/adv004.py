@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, compares_rewards_only, has_penalties
 from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
@@ -67,9 +67,9 @@ def measure(step: Step) -> Measured:
     groups = _groups(step)
     equal = {name for name, rewards in groups.items() if max(rewards) == min(rewards)}
     every = history(step)
-    named = bool(groups) or SHARES[1] in step.numbers
+    named = bool(groups) or SHARES[1] in step.metrics
     steps = STEPS if named else max(STEPS, len(every) // 5)
-    logged = (_now(groups, equal) or _logged(step.numbers), *map(_logged, reversed(every[:-1])))
+    logged = (_now(groups, equal) or _logged(step.metrics), *map(_logged, reversed(every[:-1])))
     known = list(islice(filter(None, logged), steps))  # of the last steps with a share
     columns = zip(*known, strict=True) if known else [(0.0,)] * 3
     equal_share, right, wrong = (math.fsum(column) / len(column) for column in columns)
@@ -102,14 +102,14 @@ def _cost(step: Step, equal: set[str]) -> float:
         sampled_N = step.tokens["policy_mask"]
     else:
         return math.nan
-    of_equal_N = torch.tensor([row.group_id in equal for row in step.rows])[step.row_of_token]
+    of_equal_N = torch.tensor([row.group_id in equal for row in step.samples])[step.sample_of_token]
     return float((sampled_N & of_equal_N).sum() / sampled_N.sum().clamp(min=1))
 
 
 def _groups(step: Step) -> dict[str, list[float]]:
     """Rewards by group, of groups with two or more."""
     groups: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in step.rows:
+    for row in step.samples:
         if row.group_id and not math.isnan(row.reward):
             groups[row.group_id][row.rollout_id] = row.reward
     return {name: list(each.values()) for name, each in groups.items() if len(each) > 1}
@@ -171,7 +171,7 @@ def example() -> Step:
     """No answer is right for five steps."""
     shares = {"group/zero_variance_share": 1.0, "group/all_right_share": 0.0, "group/all_wrong_share": 1.0}
     return changed_step(
-        example_step(rewards=(0.0,) * 8), past=[past_step(step, numbers=shares) for step in range(4)]
+        example_step(rewards=(0.0,) * 8), past=[past_step(step, metrics=shares) for step in range(4)]
     )
 
 
@@ -183,9 +183,9 @@ def one_step() -> Step:
 def solved() -> Step:
     """A log of a run that is good from the start: most groups have equal rewards, and may be right."""
     numbers = {"group/zero_variance_share": 0.88, "reward/mean": 0.92}
-    bare = changed_step(example_step(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
+    bare = changed_step(example_step(), samples={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
     return changed_step(
-        bare, past=[past_step(number, numbers=numbers) for number in range(20)], numbers=numbers
+        bare, past=[past_step(number, metrics=numbers) for number in range(20)], metrics=numbers
     )
 
 
@@ -197,7 +197,7 @@ def penalised() -> Step:
 def _needs_signal(step: Step) -> bool:
     """Return whether groups of equal reward teach nothing; rows alone do not show whether a critic learns."""
     if step.setup.algo is None:
-        return SHARES[0] in step.numbers or not step.rows
+        return SHARES[0] in step.metrics or not step.samples
     return step.setup.algo in ("grpo", "rloo")
 
 
@@ -206,8 +206,8 @@ RULE = Rule(
     name="groups-without-signal",
     kind="S",
     needs=(
-        "row.reward | numbers.group/zero_variance_share | numbers.reward/any_std",
-        "row.group_id | numbers.group/zero_variance_share | numbers.reward/any_std",
+        "sample.reward | metrics.group/zero_variance_share | metrics.reward/any_std",
+        "sample.group_id | metrics.group/zero_variance_share | metrics.reward/any_std",
     ),
     taints=(),
     applies=lambda step: _needs_signal(step) and compares_rewards_only(step) and not has_penalties(step),

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -59,7 +59,7 @@ def measure(step: Step) -> Measured:
     for index, row, part in step.slices():
         advantage_T = step.tokens["advantage"][part].double()
         known_T = step.tokens["policy_mask"][part] & ~advantage_T.isnan()
-        if row.kept and not math.isnan(row.reward) and known_T.any():
+        if step.kept[index] and not math.isnan(row.reward) and known_T.any():
             rollouts[row.rollout_id].append(advantage_T[known_T])
             rewards[row.rollout_id] = row.reward
             firsts.setdefault(row.rollout_id, index)
@@ -116,13 +116,13 @@ def _scored(advantage_T: torch.Tensor) -> torch.Tensor:
 def with_large_offset() -> Step:
     """Rewards of a million and a little: rounding loses the difference before the advantage."""
     step = example()
-    return changed_step(step, rows={i: {"reward": 1e6 + row.reward} for i, row in enumerate(step.rows)})
+    return changed_step(step, samples={i: {"reward": 1e6 + row.reward} for i, row in enumerate(step.samples)})
 
 
 def varied() -> Step:
     """An advantage of its own for each token, as a critic gives."""
     step = example_step(setup={"advantage": "gae", "algo": "ppo"})
-    wave_N = torch.linspace(-1, 1, len(step.row_of_token)).sin()
+    wave_N = torch.linspace(-1, 1, len(step.sample_of_token)).sin()
     return with_token_gradients(changed_step(step, advantage=step.tokens["advantage"] + wave_N))
 
 
@@ -130,7 +130,7 @@ RULE = Rule(
     code="ADV005",
     name="episode-normalised",
     kind="M",
-    needs=("advantage", "policy_mask", "row.reward"),
+    needs=("advantage", "policy_mask", "sample.reward"),
     taints=("policy",),
     applies=lambda step: step.setup.algo not in ("sft", "rft"),
     measure=measure,

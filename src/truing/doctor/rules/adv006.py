@@ -32,8 +32,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.oracle.advantages import Trajectory, expected_gae, trajectories_of
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
@@ -84,7 +84,7 @@ def measure(step: Step) -> Measured:
 
 def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
     """Return the places where recorded returns, and advantages of trained tokens, differ."""
-    nothing_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
+    nothing_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     both = []
     for name, expected_N in zip(("returns", "advantage"), expected, strict=True):
         got_N = step.tokens[name].double() if name in step.tokens else expected_N
@@ -156,7 +156,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def valued(**changes: float) -> Step:
     """A step of PPO: values, returns and advantages by the recursion, with γ and λ as given."""
     step = example_step(setup={"algo": "ppo", "advantage": "gae", "gamma": 0.99, "lam": 0.9, "whiten": True})
-    value_N = (0.5 + 0.1 * torch.linspace(0, 9, len(step.row_of_token)).sin()).masked_fill(
+    value_N = (0.5 + 0.1 * torch.linspace(0, 9, len(step.sample_of_token)).sin()).masked_fill(
         ~step.tokens["policy_mask"], torch.nan
     )
     step = changed_step(step, value=value_N)
@@ -174,8 +174,8 @@ def example() -> Step:
 def with_a_cut() -> Step:
     """The last attempt was cut, and its end counts with the critic's value."""
     step = valued()
-    last = len(step.rows) - 1
-    step = changed_step(step, rows={last: {"truncated": True, "bootstrap_value": 0.4}})
+    last = len(step.samples) - 1
+    step = changed_step(step, samples={last: {"truncated": True, "bootstrap_value": 0.4}})
     returns_N, advantage_N = expected_gae(step, trajectories_of(step), bootstrapped=True, whiten=True)
     return with_token_gradients(changed_step(step, returns=returns_N.float(), advantage=advantage_N.float()))
 
@@ -188,7 +188,7 @@ RULE = Rule(
         "value",
         "advantage",
         "policy_mask",
-        "row.reward",
+        "sample.reward",
         "setup.gamma",
         "setup.lam",
         "setup.advantage",
@@ -197,7 +197,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.algo in ("ppo", None)
         and step.setup.advantage in ("gae", None)
-        and not step.numbers.get("gate/held_back")  # the record lacks the rows of skipped updates
+        and not step.metrics.get("gate/held_back")  # the record lacks the rows of skipped updates
     ),
     measure=measure,
     judge=judge,

@@ -23,8 +23,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.rewards import shaped_rewards
 from truing.doctor.rule import Rule, compares_rewards_only
 from truing.doctor.verdict import Claim, Verdict
@@ -51,7 +51,7 @@ def measure(step: Step) -> Measured:
     largest: dict[str, tuple[float, int]] = {}
     advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
     for index, row, part in step.slices():
-        if row.kept and not math.isnan(row.reward):
+        if step.kept[index] and not math.isnan(row.reward):
             candidate = float(advantage_N[part].max()), index
             largest[row.group_id] = max(largest.get(row.group_id, candidate), candidate)
     ranges = {name: max(each.values()) - min(each.values()) for name, each in rewards.items()}
@@ -112,16 +112,16 @@ def undivided() -> Step:
     """The same rewards, and advantages without a division."""
     healthy = example()
     step = example_step(
-        answers=(4,) * 12, rewards=[row.reward for row in healthy.rows], setup={"advantage": "none"}
+        answers=(4,) * 12, rewards=[row.reward for row in healthy.samples], setup={"advantage": "none"}
     )
-    return changed_step(step, numbers={"advantage/max_abs": 0.5})
+    return changed_step(step, metrics={"advantage/max_abs": 0.5})
 
 
 RULE = Rule(
     code="ADV007",
     name="noise-promoted",
     kind="S",
-    needs=("advantage", "policy_mask", "row.reward", "row.group_id"),
+    needs=("advantage", "policy_mask", "sample.reward", "sample.group_id"),
     taints=("policy",),
     applies=lambda step: step.setup.algo in ("grpo", "rloo", None) and compares_rewards_only(step),
     measure=measure,

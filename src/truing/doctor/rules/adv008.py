@@ -23,11 +23,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import ClaimFields
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
 
@@ -56,7 +57,7 @@ def measure(step: Step) -> Measured:
             continue
         known = len(tasks[row.group_id]), len(prompts[row.group_id])
         rollouts[row.group_id].add(row.rollout_id)
-        if not row.kept:  # a failed attempt may have ended before its first token
+        if not step.kept[index]:  # a failed attempt may have ended before its first token
             continue
         tasks[row.group_id].add(row.task_id)
         if _is_first(row):
@@ -70,21 +71,21 @@ def measure(step: Step) -> Measured:
         len(rollouts),
         sum(len(each) > 1 for each in tasks.values()),
         sum(len(each) > 1 for each in prompts.values()),
-        all(not row.task_id for row in step.rows),
+        all(not row.task_id for row in step.samples),
         sum(size is not None and len(each) > size for each in rollouts.values()),
         size,
         max((len(each) for each in rollouts.values()), default=0),
         row,
-        step.rows[row].prompt_length if step.rows else 0,
+        step.samples[row].prompt_length if step.samples else 0,
     )
 
 
-def _is_first(row: Row) -> bool:
+def _is_first(row: SampleFacts) -> bool:
     """Return whether a rollout begins with this row."""
     return row.sample_id.rpartition("#")[2] == "0" if "#" in row.sample_id else True
 
 
-def _prompt(step: Step, row: Row, part: slice) -> object:
+def _prompt(step: Step, row: SampleFacts, part: slice) -> object:
     """Return the ids of a prompt without forced tokens, or else its hash."""
     if "token_ids" not in step.tokens or "origin" not in step.tokens:
         return row.prompt_hash
@@ -129,7 +130,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """Group ids follow positions, after a shuffle of the batch."""
     healthy = example_step()
-    return changed_step(healthy, rows={1: {"group_id": "g1"}, 5: {"group_id": "g0"}})
+    return changed_step(healthy, samples={1: {"group_id": "g1"}, 5: {"group_id": "g0"}})
 
 
 def forced() -> Step:
@@ -139,14 +140,16 @@ def forced() -> Step:
     for start in step.starts[:4]:
         origin_N[start + 3] = Origin.FORCED
     ids_N[3] = 7
-    return changed_step(step, rows={0: {"prompt_hash": "p0 with a prefix"}}, origin=origin_N, token_ids=ids_N)
+    return changed_step(
+        step, samples={0: {"prompt_hash": "p0 with a prefix"}}, origin=origin_N, token_ids=ids_N
+    )
 
 
 RULE = Rule(
     code="ADV008",
     name="group-mixed",
     kind="E",
-    needs=("row.group_id", "row.prompt_hash"),
+    needs=("sample.group_id", "sample.prompt_hash"),
     taints=("policy",),
     applies=lambda step: step.setup.algo not in ("sft", "rft"),
     measure=measure,

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.rule import Rule, is_grouped
 from truing.doctor.verdict import Claim, Verdict
@@ -55,7 +55,7 @@ def measure(step: Step) -> Measured:
     groups: dict[str, dict[str, float]] = defaultdict(dict)
     firsts: dict[str, int] = {}
     for index, row, part in step.slices():
-        if row.kept and not math.isnan(row.reward):
+        if step.kept[index] and not math.isnan(row.reward):
             here_T = step.tokens["advantage"][part][step.tokens["policy_mask"][part]].double()
             one = float(here_T[0]) if len(here_T) and here_T.min() == here_T.max() else math.nan
             before = groups[row.group_id].get(row.rollout_id, one)
@@ -110,28 +110,32 @@ def example() -> Step:
 def lost_one() -> Step:
     """Two attempts failed: the baseline is over the others."""
     step = example_step()
-    lost = {index: {"kept": False, "inner_step": -1, "reward": math.nan} for index in (3, 7)}
-    left = [row.reward for index, row in enumerate(step.rows) if index not in lost]
+    lost = {index: {"reward": math.nan} for index in (3, 7)}
+    left = [row.reward for index, row in enumerate(step.samples) if index not in lost]
     groups = [left[:3], left[3:]]
     advantage_B = [
         math.nan if index in lost else group_advantage(row.reward, groups[index // 4], left, "group", 1e-4)
-        for index, row in enumerate(step.rows)
+        for index, row in enumerate(step.samples)
     ]
-    present_N = torch.tensor([index not in lost for index in range(8)])[step.row_of_token]
+    present_N = torch.tensor([index not in lost for index in range(8)])[step.sample_of_token]
     mask_N = step.tokens["policy_mask"] & present_N
-    advantage_N = torch.tensor(advantage_B)[step.row_of_token].masked_fill(~mask_N, torch.nan)
+    advantage_N = torch.tensor(advantage_B)[step.sample_of_token].masked_fill(~mask_N, torch.nan)
     why_N = torch.where(present_N, step.tokens["excluded"], Excluded.NOT_KEPT).to(torch.uint8)
     why_N = torch.where(step.tokens["policy_mask"], why_N, step.tokens["excluded"])
     new_N = step.tokens["new_logprob"].masked_fill(~present_N, torch.nan)
     streams = {"advantage": advantage_N, "policy_mask": mask_N, "kl_mask": mask_N, "new_logprob": new_N}
-    return with_token_gradients(changed_step(step, rows=lost, excluded=why_N, tokens=streams))
+    return with_token_gradients(
+        with_optimizer_steps(
+            changed_step(step, samples=lost, excluded=why_N, tokens=streams), dict.fromkeys(lost, -1)
+        )
+    )
 
 
 RULE = Rule(
     code="ADV009",
     name="advantages-do-not-cancel",
     kind="E",
-    needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
+    needs=("advantage", "policy_mask", "sample.reward", "sample.group_id", "setup.advantage"),
     taints=("policy",),
     applies=is_grouped,
     measure=measure,

@@ -23,8 +23,8 @@ References: https://link.springer.com/article/10.1007/BF00992696, https://arxiv.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.oracle.advantages import expected_reinforce_advantages, trajectories_of
 from truing.doctor.rule import Rule
 from truing.doctor.rules.adv006 import at_first, differing
@@ -113,7 +113,7 @@ def penalised() -> Step:
     """The last attempt was cut, and has a penalty."""
     step = changed_step(
         example_step(setup=DECLARED | {"truncated": "penalize", "truncated_penalty": 0.5}),
-        rows={7: {"truncated": True}},
+        samples={7: {"truncated": True}},
     )
     returns_N, advantage_N = expected_reinforce_advantages(step, trajectories_of(step))
     return with_token_gradients(changed_step(step, returns=returns_N.float(), advantage=advantage_N.float()))
@@ -123,12 +123,12 @@ RULE = Rule(
     code="ADV010",
     name="returns-recomputed",
     kind="M",
-    needs=("advantage", "policy_mask", "row.reward", "setup.gamma", "setup.advantage", "setup.baseline"),
+    needs=("advantage", "policy_mask", "sample.reward", "setup.gamma", "setup.advantage", "setup.baseline"),
     taints=("policy",),
     applies=lambda step: (
         step.setup.algo in ("reinforce", None)
         and step.setup.advantage in ("return", None)
-        and not step.numbers.get("gate/held_back")  # the record lacks the rows of skipped updates
+        and not step.metrics.get("gate/held_back")  # the record lacks the rows of skipped updates
     ),
     measure=measure,
     judge=judge,

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.verdict import Claim, Verdict
@@ -56,10 +56,10 @@ def measure(step: Step) -> list[Share]:
     known_N = ~near_bound(step) & complete_minibatches(step)
     least = ROUNDING * max(float(expected_N.abs().max()), 1e-30) if len(expected_N) else 0.0
     compared_N = known_N & (expected_N.abs() > least) & (got_N.abs() > least)
-    rank_N = step.rank_of_row[step.row_of_token]
+    rank_N = step.rank_of_sample[step.sample_of_token]
     return [
-        _share(rank, compared_N & (rank_N == rank), compared_N, got_N / expected_N, step.row_of_token)
-        for rank in sorted(set(step.rank_of_row.tolist()) - {-1})
+        _share(rank, compared_N & (rank_N == rank), compared_N, got_N / expected_N, step.sample_of_token)
+        for rank in sorted(set(step.rank_of_sample.tolist()) - {-1})
         if bool((compared_N & (rank_N == rank)).any())
     ]
 
@@ -122,9 +122,9 @@ def _claim(what: str, shares: list[Share]) -> Claim:
 def _scaled(*factors: float) -> Step:
     """Return a step whose first rank has the first two rows, with each rank's gradient times a factor."""
     step = example_step()
-    names = [row.sample_id for row in step.rows]
+    names = [row.sample_id for row in step.samples]
     rows = [{"of_rank": [names[:2], names[2:]]} | NONE]
-    factor_N = torch.tensor([factors[index >= 2] for index in range(len(names))])[step.row_of_token]
+    factor_N = torch.tensor([factors[index >= 2] for index in range(len(names))])[step.sample_of_token]
     facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
     return changed_step(step, facts=facts, token_gradient=step.tokens["token_gradient"] * factor_N)
 

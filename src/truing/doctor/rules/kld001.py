@@ -29,8 +29,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import with_token_gradients
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import compared
 from truing.doctor.verdict import Claim, Verdict
@@ -73,7 +73,7 @@ def measure(step: Step) -> Measured:
                 _note(metrics, step, f"{use}/{name}", name, k1_n, len(k1_n))
     here_N = sampled_N & ~k1_N.isnan()
     if here_N.any():
-        _note(metrics, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.row_of_token[here_N].unique()))
+        _note(metrics, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.sample_of_token[here_N].unique()))
     return Measured(metrics, step.setup.trainer == "truing")
 
 
@@ -81,10 +81,10 @@ def _note(
     metrics: dict[str, ReportedKl], step: Step, metric: str, name: str, k1_n: Tensor, count: int
 ) -> None:
     """Add a metric, if reported: the sum of an estimator over tokens, divided by a count."""
-    if metric in step.numbers:
+    if metric in step.metrics:
         each_n, other_n = (_estimate(name, x_n) for x_n in (k1_n, -k1_n))
         value, exchanged, scale = (float(x.sum()) / count for x in (each_n, other_n, each_n.abs()))
-        metrics[metric] = ReportedKl(step.numbers[metric], value, exchanged, scale, name != "k1")
+        metrics[metric] = ReportedKl(step.metrics[metric], value, exchanged, scale, name != "k1")
 
 
 def _estimate(name: str, k1_n: Tensor) -> Tensor:
@@ -120,12 +120,12 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def with_kl() -> Step:
     """Return a step whose policy has left the reference, and that reports its KL."""
     step = compared()
-    noise_N = 0.2 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.2 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(0))
     step = changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
     names = [f"{use}/{k}" for use in ("kl_trained", "kl_all") for k in ("k1", "k2", "k3")]
-    blank = changed_step(step, numbers=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
+    blank = changed_step(step, metrics=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
     step = changed_step(
-        blank, numbers={name: reported.value for name, reported in measure(blank).metrics.items()}
+        blank, metrics={name: reported.value for name, reported in measure(blank).metrics.items()}
     )
     return with_token_gradients(replace(step, step=3))
 
@@ -134,14 +134,14 @@ def example() -> Step:
     """The metric subtracts in the wrong order."""
     step = with_kl()
     exchanged = {name: reported.exchanged for name, reported in measure(step).metrics.items()}
-    return changed_step(step, numbers=exchanged)
+    return changed_step(step, metrics=exchanged)
 
 
 def elsewhere() -> Step:
     """Another trainer averages over sequences first."""
     step = with_kl()
     return changed_step(
-        step, setup={"trainer": "trl"}, numbers={"kl_all/k3": 1.1 * step.numbers["kl_all/k3"]}
+        step, setup={"trainer": "trl"}, metrics={"kl_all/k3": 1.1 * step.metrics["kl_all/k3"]}
     )
 
 
@@ -149,7 +149,7 @@ RULE = Rule(
     code="KLD001",
     name="kl-recomputed",
     kind="E",
-    needs=("ref_logprob", "new_logprob", "policy_mask", "numbers.kl_all/k3"),
+    needs=("ref_logprob", "new_logprob", "policy_mask", "metrics.kl_all/k3"),
     taints=("metrics",),
     applies=has_reference,
     measure=measure,

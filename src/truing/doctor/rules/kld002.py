@@ -26,12 +26,12 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
-from truing.doctor.history import Past
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.credit import mean, sample_std
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.step_table import StepNumbers
 from truing.utils.format import with_count
 
 STEPS = 12
@@ -59,9 +59,9 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Return mean and standard error over all steps of the stage."""
-    k3 = next((step.numbers[name] for name in K3 if name in step.numbers), math.nan)
+    k3 = next((step.metrics[name] for name in K3 if name in step.metrics), math.nan)
     name = _signed(step)
-    numbers = [*(past.numbers for past in step.past_of_stage), step.numbers] if name else []
+    numbers = [*(past.metrics for past in step.past_of_stage), step.metrics] if name else []
     known = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
     if not known:
         return Measured(0, 0.0, 0.0, k3)
@@ -72,10 +72,10 @@ def _signed(step: Step) -> str:
     """Return the estimate whose mean cannot be below 0 here; empty without one."""
     setup = step.setup
     if setup.trainer == "trl":
-        return next((name for name in THEIRS if name in step.numbers), "")
+        return next((name for name in THEIRS if name in step.metrics), "")
     drawn_by_it = setup.inner_steps == 1 and setup.on_policy is True
     scored = setup.kl_where == "loss" and (setup.kl_coef or 0) > 0
-    return "kl_all/k1" if "kl_all/k1" in step.numbers and drawn_by_it and scored else ""
+    return "kl_all/k1" if "kl_all/k1" in step.metrics and drawn_by_it and scored else ""
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -107,8 +107,8 @@ def _series(*values: float) -> Step:
     step = example_step(
         setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3", "reference_moves": True}
     )
-    past = [Past("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
-    return changed_step(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=past)
+    past = [StepNumbers("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
+    return changed_step(step, metrics={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=past)
 
 
 def example() -> Step:
@@ -118,7 +118,7 @@ def example() -> Step:
 
 def rounded() -> Step:
     """A k3 that bfloat16 has rounded below 0."""
-    return changed_step(_series(1e-3), numbers={"kl_all/k3": -0.004})
+    return changed_step(_series(1e-3), metrics={"kl_all/k3": -0.004})
 
 
 def scattered() -> Step:
@@ -132,7 +132,7 @@ RULE = Rule(
     kind="X",
     needs=(ANY_KL,),
     taints=("reference", "metrics"),
-    applies=lambda step: bool(_signed(step)) or any(name in step.numbers for name in K3),
+    applies=lambda step: bool(_signed(step)) or any(name in step.metrics for name in K3),
     measure=measure,
     judge=judge,
     example=example,

@@ -21,13 +21,13 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
-from truing.doctor.history import Past
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.kld002 import ANY_KL, K3, THEIRS
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.step_table import StepNumbers
 
 TIMES = 10.0
 """Of the largest before: growth from 0 at most doubles from update to update, after five."""
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare the first estimate that this update reports."""
-    name = next(name for name in NAMES if math.isfinite(step.numbers.get(name, math.nan)))
+    name = next(name for name in NAMES if math.isfinite(step.metrics.get(name, math.nan)))
     series = [numbers.get(name, math.nan) for numbers in history(step)]
     known = [abs(value) for value in series[:-1] if math.isfinite(value)]
     return Measured(series[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
@@ -72,8 +72,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def _kl(*values: float) -> Step:
-    past = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=past, numbers={"kl_all/k3": values[-1]})
+    past = [StepNumbers("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, metrics={"kl_all/k3": values[-1]})
 
 
 def example() -> Step:
@@ -97,7 +97,7 @@ RULE = Rule(
     kind="S",
     needs=(ANY_KL,),
     taints=("policy",),
-    applies=lambda step: is_sampled(step) and any(name in step.numbers for name in NAMES),
+    applies=lambda step: is_sampled(step) and any(name in step.metrics for name in NAMES),
     measure=measure,
     judge=judge,
     example=example,

@@ -26,8 +26,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.hypotheses.levels import noise_std
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
@@ -75,7 +75,7 @@ def measure(step: Step) -> Measured:
 
 def history(step: Step) -> list[Mapping[str, float]]:
     """Return the metrics of every update of the stage, this one last."""
-    return [*(past.numbers for past in step.past_of_stage), step.numbers]
+    return [*(past.metrics for past in step.past_of_stage), step.metrics]
 
 
 def ends(values: Sequence[float]) -> Ends:
@@ -135,11 +135,11 @@ def _collapsed(reward: float, also: Mapping[str, float] = {}) -> Step:
     lengths = (90.0, 96.0, 87.0, 70.0, 30.0, 14.0, 9.0, 8.0, 8.0)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     past = [
-        past_step(i, length_mean=length, reward_mean=paid, numbers=also)
+        past_step(i, length_mean=length, reward_mean=paid, metrics=also)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
     now = {"length/mean": 8.0, "reward/mean": reward, **also}
-    return changed_step(example_step(), past=past, numbers=now)
+    return changed_step(example_step(), past=past, metrics=now)
 
 
 def example() -> Step:
@@ -155,7 +155,7 @@ def learned_at_once() -> Step:
         past_step(i, length_mean=length, reward_mean=paid)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=records[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
+    return changed_step(example_step(), past=records[:-1], metrics={"length/mean": 8.0, "reward/mean": 0.95})
 
 
 def brief_and_right() -> Step:
@@ -172,7 +172,7 @@ RULE = Rule(
     code="LEN001",
     name="length-collapse",
     kind="S",
-    needs=("numbers.length/mean",),
+    needs=("metrics.length/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

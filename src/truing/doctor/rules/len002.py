@@ -24,8 +24,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now, too_few
 from truing.doctor.verdict import Claim, Verdict
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare both ends of the stage so far."""
     updates = history(step)
-    known = (name for name in ENTROPIES if math.isfinite(step.numbers.get(name, math.nan)))
+    known = (name for name in ENTROPIES if math.isfinite(step.metrics.get(name, math.nan)))
     names = (next(known), "reward/mean")
     entropy, reward = (ends([numbers.get(name, math.nan) for numbers in updates]) for name in names)
     return Measured(entropy, reward, right_by_now(updates))
@@ -83,7 +83,7 @@ def _narrow(entropy: float, reward: float) -> Step:
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
     return changed_step(
-        example_step(), past=past, numbers={"entropy/sampled": entropy, "reward/mean": reward}
+        example_step(), past=past, metrics={"entropy/sampled": entropy, "reward/mean": reward}
     )
 
 
@@ -101,7 +101,7 @@ RULE = Rule(
     code="LEN002",
     name="entropy-collapse",
     kind="S",
-    needs=("numbers.entropy/sampled | numbers.entropy/mean",),
+    needs=("metrics.entropy/sampled | metrics.entropy/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

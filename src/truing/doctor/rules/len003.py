@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
@@ -50,10 +50,10 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Return the recorded shares, this update's last."""
-    recent = (past.numbers for past in reversed(step.past_of_stage))
+    recent = (past.metrics for past in reversed(step.past_of_stage))
     known = (numbers for numbers in recent if math.isfinite(numbers.get("truncated/share", math.nan)))
-    updates = [*reversed(list(islice(known, STEPS - 1))), step.numbers]
-    limits = [(name, step.numbers.get(f"ended/{name}", 0.0)) for name in LIMITS]
+    updates = [*reversed(list(islice(known, STEPS - 1))), step.metrics]
+    limits = [(name, step.metrics.get(f"ended/{name}", 0.0)) for name in LIMITS]
     return Measured(
         tuple(numbers["truncated/share"] for numbers in updates),
         step.setup.truncated or "",
@@ -78,20 +78,20 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The limit is too low for the task."""
     past = [past_step(i, truncated_share=share) for i, share in enumerate((0.4, 0.7, 0.8))]
-    return changed_step(example_step(), past=past, numbers={"truncated/share": 0.75, "ended/length": 0.75})
+    return changed_step(example_step(), past=past, metrics={"truncated/share": 0.75, "ended/length": 0.75})
 
 
 def once() -> Step:
     """One update has long answers."""
     past = [past_step(i, truncated_share=share) for i, share in enumerate((0.1, 0.2, 0.1))]
-    return changed_step(example_step(), past=past, numbers={"truncated/share": 0.6})
+    return changed_step(example_step(), past=past, metrics={"truncated/share": 0.6})
 
 
 RULE = Rule(
     code="LEN003",
     name="attempts-cut-off",
     kind="S",
-    needs=("numbers.truncated/share",),
+    needs=("metrics.truncated/share",),
     taints=("policy",),
     applies=is_sampled,
     measure=measure,

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import STOP_ID, changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import STOP_ID, example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -67,7 +67,7 @@ def measure(step: Step) -> Measured:
             if length == 1 and stop_N[first]:
                 empty.append((index, turn.start))
                 earned[row.rollout_id] = row.reward
-    rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
+    rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
     paid = [reward for reward in earned.values() if math.isfinite(reward)]
     at = torch.tensor([step.starts[row] + place for row, place in empty], dtype=torch.int64)
     return Measured(
@@ -118,7 +118,7 @@ def silence_is_right() -> Step:
 def one_word() -> Step:
     """One token and its stop."""
     step = example_step(answers=(2,) * 8, rewards=(0.0,) * 8)
-    ids = step.tokens["token_ids"].masked_fill(step.position_in_row == 5, STOP_ID)
+    ids = step.tokens["token_ids"].masked_fill(step.position_in_sample == 5, STOP_ID)
     return changed_step(step, token_ids=ids)
 
 
@@ -126,7 +126,7 @@ RULE = Rule(
     code="LEN004",
     name="only-a-stop",
     kind="S",
-    needs=("token_ids", "origin", "row.turns", "row.reward", "setup.stop_ids"),
+    needs=("token_ids", "origin", "sample.turns", "sample.reward", "setup.stop_ids"),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and step.setup.stop_ids != (),
     measure=measure,

@@ -32,11 +32,11 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.sample import TurnSpan
+from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 from truing.utils.format import with_count
@@ -98,7 +98,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare every sampled turn, and every attempt, with its recorded end."""
     repeats, turns = list[Found](), 0
-    longest = max((step.lengths[i] for i, row in enumerate(step.rows) if len(row.turns) == 1), default=0)
+    longest = max((step.lengths[i] for i, row in enumerate(step.samples) if len(row.turns) == 1), default=0)
     for index, row, part in step.slices():
         for turn in _sampled(step, row, part):
             turns += 1
@@ -109,7 +109,7 @@ def measure(step: Step) -> Measured:
     return Measured(tuple(repeats), turns, len(attempts))
 
 
-def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:
+def _sampled(step: Step, row: SampleFacts, part: slice) -> list[TurnSpan]:
     """Yield the sampled turns."""
     reasons = (*STOPPED, FinishReason.LENGTH)
     nonempty = [turn for turn in row.turns if turn.finish_reason in reasons and turn.end > turn.start]
@@ -117,7 +117,7 @@ def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:
     return [turn for turn in nonempty if bool((origins[turn.start : turn.end] == Origin.SAMPLED).any())]
 
 
-def _of_turn(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Found]:
+def _of_turn(step: Step, index: int, row: SampleFacts, turn: TurnSpan, longest: int) -> Iterator[Found]:
     """Yield contradictions to the recorded end of a turn."""
     kinds = _by_length(step, index, row, turn, longest)
     for kind, limit, got, start in (
@@ -131,7 +131,9 @@ Contradiction = tuple[Kind, object, str, int]
 """A contradiction within a turn: its kind, the declared value, the found one, and the index of its id."""
 
 
-def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Contradiction]:
+def _by_length(
+    step: Step, index: int, row: SampleFacts, turn: TurnSpan, longest: int
+) -> Iterator[Contradiction]:
     """Yield contradictions in the number of its ids."""
     most, length = step.setup.max_new_tokens, turn.end - turn.start
     assert most is not None
@@ -147,7 +149,7 @@ def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -
         yield LONG, most, with_count(length, "id"), most
 
 
-def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Contradiction]:
+def _by_stop(step: Step, index: int, row: SampleFacts, turn: TurnSpan) -> Iterator[Contradiction]:
     """Yield contradictions in its stop ids, or their absence."""
     assert row.sampling_params is not None
     first, stops = step.starts[index] + turn.start, step.setup.stop_ids
@@ -170,7 +172,7 @@ def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Contr
 
 def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
     """Yield contradictions to the recorded end of an attempt."""
-    rows, most = [step.rows[i] for i in parts], step.setup.max_turns
+    rows, most = [step.samples[i] for i in parts], step.setup.max_turns
     turns = [turn for row in rows for turn in row.turns]
     last = rows[-1]
     if not last.ended_by or not turns or any(t.finish_reason is FinishReason.DEMO for t in turns):
@@ -224,9 +226,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def ended(step: Step, row: int, reason: FinishReason, by: EndedBy, status: Status) -> Step:
     """Return the step with another recorded end of one attempt."""
-    turns = step.rows[row].turns
+    turns = step.samples[row].turns
     changed = (*turns[:-1], replace(turns[-1], finish_reason=reason))
-    return changed_step(step, rows={row: {"turns": changed, "ended_by": str(by), "status": str(status)}})
+    return changed_step(step, samples={row: {"turns": changed, "ended_by": str(by), "status": str(status)}})
 
 
 def cut(length: int = 8) -> Step:
@@ -253,7 +255,7 @@ def full_context() -> Step:
     """Another trainer's answer, cut by a full context."""
     step = cut(6)
     return changed_step(
-        step, rows={index: {"sampling_params": None, "ended_by": ""} for index in range(len(step.rows))}
+        step, samples={index: {"sampling_params": None, "ended_by": ""} for index in range(len(step.samples))}
     )
 
 
@@ -261,7 +263,7 @@ RULE = Rule(
     code="LEN005",
     name="ends-otherwise-than-told",
     kind="C",
-    needs=("token_ids", "origin", "row.turns", "setup.stop_ids", "setup.max_new_tokens"),
+    needs=("token_ids", "origin", "sample.turns", "setup.stop_ids", "setup.max_new_tokens"),
     taints=("rewards", "policy"),
     applies=is_sampled,
     measure=measure,

@@ -22,8 +22,8 @@ References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 import math
 from collections.abc import Iterator
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import FIRST, LAST, too_few
 from truing.doctor.rules.len002 import Measured, measure
@@ -62,7 +62,7 @@ def _wide(entropy: float, reward: float) -> Step:
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
     return changed_step(
-        example_step(), past=past, numbers={"entropy/sampled": entropy, "reward/mean": reward}
+        example_step(), past=past, metrics={"entropy/sampled": entropy, "reward/mean": reward}
     )
 
 
@@ -80,7 +80,7 @@ RULE = Rule(
     code="LEN006",
     name="entropy-explosion",
     kind="S",
-    needs=("numbers.entropy/sampled | numbers.entropy/mean",),
+    needs=("metrics.entropy/sampled | metrics.entropy/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

@@ -27,13 +27,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
+from truing.types.step_table import PASS_STREAMS, Passes, starts_of
 from truing.types.token import Excluded, Origin
 from truing.utils.format import with_count
 
@@ -56,9 +57,9 @@ def measure(step: Step) -> Measured:
     missing_N = expected_N & ~mask_N & ~declared_exclusions(step)
     extra_N = mask_N & sampled_N & ~expected_N
     if step.setup.truncated == "mask":
-        cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
-        cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
-        extra_N |= mask_N & cut_B[step.row_of_token]
+        cut = {row.rollout_id for row in step.samples if row.truncated or row.status == "truncated"}
+        cut_B = torch.tensor([row.rollout_id in cut for row in step.samples], dtype=torch.bool)
+        extra_N |= mask_N & cut_B[step.sample_of_token]
     compared = int(sampled_N.sum())
     parts = (missing_N, extra_N, _unlearned(step), _uncounted(step))
     missing, extra, unlearned, uncounted = (places(step, each_N, compared) for each_N in parts)
@@ -91,8 +92,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def _unlearned(step: Step) -> Tensor:
     """Return demonstrated tokens that the supervised loss leaves out, of rows that it trains: [N] bool."""
     out_N = (step.tokens["origin"] == Origin.DEMO) & ~step.tokens["supervised_mask"]
-    read = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
-    return out_N & read[step.row_of_token]
+    return out_N & torch.tensor(step.kept)[step.sample_of_token]
 
 
 def _uncounted(step: Step) -> Tensor:
@@ -101,11 +101,10 @@ def _uncounted(step: Step) -> Tensor:
     # others count the tokens under their policy loss; answers that rejection sampling rejects have no loss
     if step.setup.trainer != "truing" or step.setup.algo == "rft":
         return torch.zeros_like(sampled_N)
-    read = torch.tensor([row.kept and row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
     masks = [step.tokens[name] for name in ("kl_mask", "value_mask") if name in step.tokens]
     out_N = torch.stack([~mask_N for mask_N in masks]).any(0) if masks else torch.zeros_like(sampled_N)
     left_out_N = step.tokens.get("excluded", torch.zeros_like(step.tokens["origin"])) == Excluded.NOT_KEPT
-    return sampled_N & ~left_out_N & out_N & read[step.row_of_token]
+    return sampled_N & ~left_out_N & out_N & torch.tensor(step.kept)[step.sample_of_token]
 
 
 def declared_mask(step: Step) -> Tensor:
@@ -120,7 +119,7 @@ def declared_mask(step: Step) -> Tensor:
 
 def _begun_for_it(step: Step) -> Tensor:
     """Return tokens of turns directly after forced ones: [N] bool."""
-    begun_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
+    begun_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     forced_N = step.tokens["origin"] == Origin.FORCED
     for _, row, part in step.slices():
         before = part.start
@@ -134,13 +133,13 @@ def _begun_for_it(step: Step) -> Tensor:
 def declared_exclusions(step: Step) -> Tensor:
     """Return tokens of rows that the policy loss may leave out: [N] bool."""
     reasons_N = step.tokens.get("excluded")
-    cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
+    cut = {row.rollout_id for row in step.samples if row.truncated or row.status == "truncated"}
     may_be_cut = step.setup.truncated in ("mask", None)
-    out_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
-    for _, row, part in step.slices():
+    out_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
+    for index, row, part in step.slices():
         if step.tokens["policy_mask"][part].any():
             continue
-        if reasons_N is None or not row.kept:
+        if reasons_N is None or not step.kept[index]:
             out_N[part] = True
             continue
         out_N[part] = reasons_N[part] == Excluded.NOT_KEPT
@@ -166,53 +165,63 @@ def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
 def example() -> Step:
     """The mask begins two tokens late."""
     healthy = example_step()
-    return masked(healthy, (healthy.position_in_row >= 4) & (healthy.position_in_row < 6), Excluded.STRUCTURE)
+    return masked(
+        healthy, (healthy.position_in_sample >= 4) & (healthy.position_in_sample < 6), Excluded.STRUCTURE
+    )
 
 
 def without_structure() -> Step:
     """The mask policy leaves out scaffolding."""
     step = example_step(setup={"mask": "no_structure"})
-    structure_N = step.position_in_row == 4
+    structure_N = step.position_in_sample == 4
     return masked(changed_step(step, structure=structure_N), structure_N, Excluded.STRUCTURE)
 
 
 def some_begun() -> Step:
     """Every second attempt begins with a forced token; the mask is "sampled"."""
     step = example_step(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
-    odd_row_N, last_N = step.row_of_token % 2 == 1, step.position_in_row == 4
+    odd_row_N, last_N = step.sample_of_token % 2 == 1, step.position_in_sample == 4
     origin_N = torch.where(odd_row_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
     keep_N = odd_row_N | ~last_N
     rows = []
-    for index, row in enumerate(step.rows):
+    for index, row in enumerate(step.samples):
         prompt, end = (5, step.lengths[index]) if index % 2 else (4, step.lengths[index] - 1)
         prompt_hash = f"{row.prompt_hash}{' and a forced token' * (index % 2)}"
         turn = replace(row.turns[0], start=prompt, end=end)
         rows.append(replace(row, prompt_length=prompt, turns=(turn,), prompt_hash=prompt_hash))
-    tokens = {name: stream[keep_N] for name, stream in {**step.tokens, "origin": origin_N}.items()}
-    return replace(step, rows=rows, lengths=[row.turns[0].end for row in rows], tokens=tokens)
+    kept = {name: stream_N[keep_N] for name, stream_N in {**step.tokens, "origin": origin_N}.items()}
+    streams = {name: stream_N for name, stream_N in kept.items() if name not in PASS_STREAMS}
+    passes = Passes.one_each(len(rows), {name: kept[name] for name in PASS_STREAMS if name in kept})
+    starts = starts_of([row.turns[0].end for row in rows])
+    return replace(step, samples=rows, starts=starts, streams=streams, passes=passes)
 
 
 def begun_with_forced_tokens() -> Step:
     """Every second attempt begins with a forced token, and "action" leaves its turn out."""
     step = changed_step(some_begun(), setup={"mask": "action"})
-    return masked(step, step.row_of_token % 2 == 1, Excluded.FORCED_ACTION)
+    return masked(step, step.sample_of_token % 2 == 1, Excluded.FORCED_ACTION)
 
 
 def cut_ones_masked() -> Step:
     """A gate masks cut attempts."""
     step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5), setup={"truncated": "mask"})
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[(step.row_of_token == 1) & (step.position_in_row == step.lengths[1] - 1)] = 30
+    ids_N[(step.sample_of_token == 1) & (step.position_in_sample == step.lengths[1] - 1)] = 30
     span = TurnSpan(4, step.lengths[1], FinishReason.LENGTH, 0, "a")
     cut = {"truncated": True, "status": "truncated", "turns": (span,)}
-    return masked(changed_step(step, token_ids=ids_N, rows={1: cut}), step.row_of_token == 1, Excluded.CUT)
+    return masked(
+        changed_step(step, token_ids=ids_N, samples={1: cut}), step.sample_of_token == 1, Excluded.CUT
+    )
 
 
 def a_group_left_out() -> Step:
     """The trainer left out one group, which is in the record alone."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    rows = {index: {"kept": False, "inner_step": -1} for index in range(4)}
-    return masked(changed_step(step, rows=rows), step.row_of_token < 4, Excluded.NOT_KEPT)
+    return masked(
+        with_optimizer_steps(step, dict.fromkeys(range(4), -1)),
+        step.sample_of_token < 4,
+        Excluded.NOT_KEPT,
+    )
 
 
 RULE = Rule(

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient, has_policy_loss
 from truing.doctor.token_places import Places, places
@@ -146,12 +146,12 @@ def example() -> Step:
 def skipped_by_gate() -> Step:
     """The third of four updates was skipped, and half of each minibatch before it was in it again."""
     step = example_step(setup={"inner_steps": 4})
-    rows = {index: {"inner_step": number} for index, number in enumerate((0, 0, 1, 1, 0, 0, 1, 1))}
-    gradient_N = expected_token_gradients(changed_step(step, rows=rows)).float()
+    first = dict(enumerate((0, 0, 1, 1, 0, 0, 1, 1)))
+    gradient_N = expected_token_gradients(with_optimizer_steps(step, first)).float()
     gradient_N = gradient_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
-    later = {index: {"inner_step": 2} for index in (0, 2, 4, 6)}
-    return changed_step(
-        step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, token_gradient=gradient_N
+    later = dict.fromkeys((0, 2, 4, 6), 2)
+    return with_optimizer_steps(
+        changed_step(step, metrics={"gate/held_back": 1.0}, token_gradient=gradient_N), {**first, **later}
     )
 
 

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import masked
 from truing.doctor.token_places import Places, places
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Check the last token of each turn that stopped."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
-    wrong_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
+    wrong_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     structure_N = step.tokens.get("structure", wrong_N)
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
     stopped = without = 0
@@ -88,15 +88,15 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The pad id is the stop id, and the mask leaves out padding."""
     healthy = example_step()
-    lengths_N = torch.tensor(healthy.lengths)[healthy.row_of_token]
-    return masked(healthy, healthy.position_in_row == lengths_N - 1, Excluded.STRUCTURE)
+    lengths_N = torch.tensor(healthy.lengths)[healthy.sample_of_token]
+    return masked(healthy, healthy.position_in_sample == lengths_N - 1, Excluded.STRUCTURE)
 
 
 def forced_by_a_grammar() -> Step:
     """The grammar allowed the stop alone: it is no choice, and is not trained."""
     healthy = example_step()
-    lengths_N = torch.tensor(healthy.lengths)[healthy.row_of_token]
-    last_N = healthy.position_in_row == lengths_N - 1
+    lengths_N = torch.tensor(healthy.lengths)[healthy.sample_of_token]
+    last_N = healthy.position_in_sample == lengths_N - 1
     origin_N = torch.where(last_N, Origin.FORCED, healthy.tokens["origin"]).to(torch.uint8)
     off = {
         name: healthy.tokens[name].masked_fill(last_N, torch.nan)
@@ -112,7 +112,7 @@ RULE = Rule(
     code="MSK004",
     name="stop-not-trained",
     kind="E",
-    needs=("token_ids", "origin", "policy_mask", "row.turns", "setup.stop_ids"),
+    needs=("token_ids", "origin", "policy_mask", "sample.turns", "setup.stop_ids"),
     taints=("policy",),
     applies=lambda step: step.setup.stop_ids != (),
     measure=measure,

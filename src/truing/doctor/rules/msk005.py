@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import STOP_ID, changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import STOP_ID, example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Find tokens under a loss after the first stop of their turn."""
     ids_N, tokens = step.tokens["token_ids"], step.tokens
-    behind_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
+    behind_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     again_N = behind_N.clone()
     stop_N = torch.isin(ids_N, torch.tensor(step.setup.stop_ids or ()))
     others_N = torch.isin(tokens["origin"].long(), OTHERS) if "origin" in tokens else behind_N.clone()
@@ -94,19 +94,19 @@ def example() -> Step:
     """Two answers are padded to the longest with their stop, and the padding counts as tokens."""
     healthy = example_step(answers=(5, 5, 5, 5, 5, 5, 5, 5))
     ids = healthy.tokens["token_ids"].clone()
-    ids[((healthy.row_of_token == 1) | (healthy.row_of_token == 5)) & (healthy.position_in_row >= 6)] = (
-        STOP_ID
-    )
+    ids[
+        ((healthy.sample_of_token == 1) | (healthy.sample_of_token == 5)) & (healthy.position_in_sample >= 6)
+    ] = STOP_ID
     return changed_step(healthy, token_ids=ids)
 
 
 def two_turns() -> Step:
     """Every attempt has two turns, a tool answers in between, and a stop ends each turn."""
     step = example_step(answers=(9,) * 8)
-    tool_N, template_N = step.position_in_row == 7, step.position_in_row == 8
+    tool_N, template_N = step.position_in_sample == 7, step.position_in_sample == 8
     between_N = tool_N | template_N
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[(step.position_in_row == 6) | template_N] = STOP_ID  # the template's stop belongs to no turn
+    ids_N[(step.position_in_sample == 6) | template_N] = STOP_ID  # the template's stop belongs to no turn
     origin_N = step.tokens["origin"].masked_fill(tool_N, Origin.TOOL).masked_fill(template_N, Origin.TEMPLATE)
     turns = (TurnSpan(4, 7, FinishReason.TOOL, 0, "a"), TurnSpan(9, 13, FinishReason.STOP, 0, "a"))
     numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")
@@ -115,7 +115,7 @@ def two_turns() -> Step:
     streams["excluded"] = step.tokens["excluded"].masked_fill(between_N, Excluded.NOT_SAMPLED)
     rows = {index: {"turns": turns} for index in range(8)}
     return with_token_gradients(
-        changed_step(step, rows=rows, token_ids=ids_N, origin=origin_N, tokens=streams)
+        changed_step(step, samples=rows, token_ids=ids_N, origin=origin_N, tokens=streams)
     )
 
 
@@ -123,7 +123,7 @@ RULE = Rule(
     code="MSK005",
     name="trained-after-stop",
     kind="E",
-    needs=("token_ids", "policy_mask", "row.turns", "setup.stop_ids"),
+    needs=("token_ids", "policy_mask", "sample.turns", "setup.stop_ids"),
     taints=("sft", "policy"),
     applies=lambda step: step.setup.stop_ids != (),
     measure=measure,

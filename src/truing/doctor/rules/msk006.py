@@ -30,11 +30,12 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import declared_mask, masked
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.status import FinishReason
 from truing.types.token import Excluded
 
@@ -123,7 +124,7 @@ def _attempts(step: Step) -> list[Attempt]:
     reasons = torch.tensor([Excluded.NOT_KEPT, Excluded.CUT])
     attempts: dict[str, Attempt] = {}
     for index, row, part in step.slices():
-        if not row.kept or not math.isfinite(row.reward):
+        if not step.kept[index] or not math.isfinite(row.reward):
             continue
         attempt = attempts.setdefault(row.rollout_id, Attempt(row.group_id, row.reward, index))
         attempt.wanted += int(expected_N[part].sum())
@@ -133,7 +134,7 @@ def _attempts(step: Step) -> list[Attempt]:
     return list(attempts.values())
 
 
-def _cut(row: Row) -> bool:
+def _cut(row: SampleFacts) -> bool:
     """Return whether any field records the attempt as cut."""
     ended = row.turns[-1].finish_reason if row.turns else None
     return row.truncated or row.status == "truncated" or ended == FinishReason.LENGTH
@@ -161,21 +162,21 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """Attempts with a broken call are masked whole, with scaffolding as the recorded reason."""
     healthy = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0))
-    bad = [row.reward == 0 for row in healthy.rows]
-    return masked(healthy, torch.tensor(bad)[healthy.row_of_token], Excluded.STRUCTURE)
+    bad = [row.reward == 0 for row in healthy.samples]
+    return masked(healthy, torch.tensor(bad)[healthy.sample_of_token], Excluded.STRUCTURE)
 
 
 def all_right_or_all_wrong() -> Step:
     """One group has no signal and is left out; the other is trained."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    return masked(step, step.row_of_token < 4, Excluded.NOT_KEPT)
+    return masked(step, step.sample_of_token < 4, Excluded.NOT_KEPT)
 
 
 RULE = Rule(
     code="MSK006",
     name="bad-attempts-never-trained",
     kind="E",
-    needs=("origin", "policy_mask", "row.reward", "row.group_id"),
+    needs=("origin", "policy_mask", "sample.reward", "sample.group_id"),
     taints=("policy",),
     applies=lambda step: (
         step.setup.algo not in ("sft", "rft")

@@ -23,8 +23,8 @@ References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md
 
 import torch
 
-from truing.doctor.evidence import Setup, Step
-from truing.doctor.example_steps import GRPO_SETUP, changed_step, example_step
+from truing.doctor.evidence import Setup, Step, changed_step
+from truing.doctor.example_steps import GRPO_SETUP, example_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.rules.msk003 import judge, measure
@@ -56,11 +56,11 @@ def demonstrated_step() -> Step:
             "reward": float("nan"),
             "reward_parts": {},
         }
-        for index, row in enumerate(drawn.rows)
+        for index, row in enumerate(drawn.samples)
     }
     step = changed_step(
         drawn,
-        rows=rows,
+        samples=rows,
         without=("sampler_logprob", "old_logprob", "advantage", "token_gradient"),
         setup={name: getattr(SFT, name) for name in SFT.__dataclass_fields__},
         origin=torch.where(demo_N, Origin.DEMO, drawn.tokens["origin"]).to(torch.uint8),
@@ -78,15 +78,15 @@ def example() -> Step:
     """Each sequence counts the same, although the recipe declares the mean over tokens."""
     healthy = demonstrated_step()
     demo_N = healthy.tokens["supervised_mask"]
-    own_N = torch.bincount(healthy.row_of_token[demo_N]).double()[healthy.row_of_token]
-    gradient_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
+    own_N = torch.bincount(healthy.sample_of_token[demo_N]).double()[healthy.sample_of_token]
+    gradient_N = (1 / (own_N * len(healthy.samples))).masked_fill(~demo_N, torch.nan)
     return changed_step(healthy, token_gradient=gradient_N.float())
 
 
 def some_too_bad() -> Step:
     """Rejection sampling: half of the answers are in the batch, and under no loss."""
     step = demonstrated_step()
-    bad_N = step.row_of_token >= 4
+    bad_N = step.sample_of_token >= 4
     origin_N = torch.where(
         bad_N & step.tokens["supervised_mask"], Origin.SAMPLED, step.tokens["origin"].long()
     )
@@ -96,11 +96,11 @@ def some_too_bad() -> Step:
             "reward": float(index < 4),
             "turns": (TurnSpan(row.prompt_length, step.lengths[index], FinishReason.STOP, 0, "a"),),
         }
-        for index, row in enumerate(step.rows)
+        for index, row in enumerate(step.samples)
     }
     step = changed_step(
         step,
-        rows=rows,
+        samples=rows,
         setup={"algo": "rft"},
         origin=origin_N.to(torch.uint8),
         excluded=torch.where(left_N, Excluded.NOT_KEPT, Excluded.NOT_SAMPLED).to(torch.uint8),

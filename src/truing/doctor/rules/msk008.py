@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk007 import demonstrated_step
@@ -52,7 +51,7 @@ def measure(step: Step) -> Measured:
     """Check the end of each trained turn that was not cut."""
     origin_N, trained_N = step.tokens["origin"], step.tokens["supervised_mask"]
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
-    untrained_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
+    untrained_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     endless_N = untrained_N.clone()
     turns, of_turns, of_rows = 0, set[int](), set[int]()
     for _, row, part in step.slices():
@@ -129,14 +128,14 @@ def cut_answer_kept() -> Step:
         "status": "truncated",
         "turns": (TurnSpan(4, step.lengths[2], FinishReason.LENGTH, 0, "a"),),
     }
-    return changed_step(step, rows={2: cut}, token_ids=ids_N, setup={"algo": "rft"})
+    return changed_step(step, samples={2: cut}, token_ids=ids_N, setup={"algo": "rft"})
 
 
 RULE = Rule(
     code="MSK008",
     name="demonstration-stop-not-trained",
     kind="E",
-    needs=("token_ids", "origin", "supervised_mask", "row.turns", "setup.stop_ids"),
+    needs=("token_ids", "origin", "supervised_mask", "sample.turns", "setup.stop_ids"),
     taints=("sft",),
     applies=lambda step: step.setup.stop_ids != (),
     measure=measure,

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
@@ -60,7 +60,7 @@ def measure(step: Step) -> Measured:
     """Count back from this update to the last with a trained token."""
     mask_N = step.tokens["policy_mask"]
     trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
-    before = [each.numbers.get("tokens/trained") for each in step.latest]
+    before = [each.metrics.get("tokens/trained") for each in step.latest]
     idle = 0 if trained_N.any() else 1
     while idle and idle <= len(before) and before[-idle] == 0:
         idle += 1
@@ -115,9 +115,10 @@ def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
         "token_gradient": blank_N.float(),
     }
     moved = {"before": "a", "after": "a", "next": "a"}
-    rows = {i: {"kept": False, "inner_step": -1} for i in range(len(step.rows))}
-    still = changed_step(
-        step, past=before, facts={"weights": moved}, rows=rows, numbers={"grad/norm": 0.0}, tokens=streams
+    none = dict.fromkeys(range(len(step.samples)), -1)
+    still = with_optimizer_steps(
+        changed_step(step, past=before, facts={"weights": moved}, metrics={"grad/norm": 0.0}, tokens=streams),
+        none,
     )
     return replace(still, step=updates - 1)
 

@@ -26,8 +26,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
@@ -53,11 +53,11 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare digests before and after, with gradient norm and learning rate."""
     weights = step.facts["weights"]
-    norms = [past.numbers.get("grad/norm", 0.0) for past in step.past_of_stage]
+    norms = [past.metrics.get("grad/norm", 0.0) for past in step.past_of_stage]
     return Measured(
         weights["before"] != weights["after"],
-        step.numbers["grad/norm"],
-        step.numbers["lr"],
+        step.metrics["grad/norm"],
+        step.metrics["lr"],
         step.setup.inner_steps,
         tuple(weights.get("still", ())),
         max(filter(math.isfinite, norms), default=0.0),
@@ -103,20 +103,20 @@ def example() -> Step:
 
 def warming_up() -> Step:
     """A learning rate of 0: no weight moves."""
-    return changed_step(example(), numbers={"lr": 0.0})
+    return changed_step(example(), metrics={"lr": 0.0})
 
 
 def vanished() -> Step:
     """A gradient of rounding alone, after updates with one."""
     past = [past_step(number, grad_norm=0.3) for number in range(3)]
-    return changed_step(example(), past=past, numbers={"grad/norm": 1e-5})
+    return changed_step(example(), past=past, metrics={"grad/norm": 1e-5})
 
 
 RULE = Rule(
     code="OPT001",
     name="weights-did-not-move",
     kind="E",
-    needs=("facts.weights", "numbers.grad/norm", "numbers.lr"),
+    needs=("facts.weights", "metrics.grad/norm", "metrics.lr"),
     taints=("sft", "policy"),
     measure=measure,
     judge=judge,

@@ -21,8 +21,8 @@ References: https://arxiv.org/abs/1711.05101
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.learning_rate import declared_rate
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare the optimizer's rate with the recipe's."""
-    setup, rate = step.setup, step.numbers["lr"]
+    setup, rate = step.setup, step.metrics["lr"]
     assert setup.learning_rate is not None
     if setup.schedule is None or setup.warmup_steps is None or setup.steps is None:
         return Measured(rate, setup.learning_rate, exact=False)
@@ -63,25 +63,25 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The trainer scales the rate by the number of processes."""
-    return changed_step(example_step(), numbers={"lr": 8e-3})
+    return changed_step(example_step(), metrics={"lr": 8e-3})
 
 
 def warming_up() -> Step:
     """Half the rate, at the start."""
-    return changed_step(example_step(), numbers={"lr": 5e-4})
+    return changed_step(example_step(), metrics={"lr": 5e-4})
 
 
 def declared() -> Step:
     """The first of ten updates of warm-up."""
     schedule = {"schedule": "cosine", "warmup_steps": 10, "steps": 100}
-    return changed_step(example_step(), numbers={"lr": 1e-4}, setup=schedule)
+    return changed_step(example_step(), metrics={"lr": 1e-4}, setup=schedule)
 
 
 RULE = Rule(
     code="OPT004",
     name="rate-not-as-declared",
     kind="E",
-    needs=("numbers.lr", "setup.learning_rate"),
+    needs=("metrics.lr", "setup.learning_rate"),
     taints=("sft", "policy"),
     measure=measure,
     judge=judge,

@@ -29,8 +29,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update."""
-    numbers = [step.numbers, *(past.numbers for past in reversed(step.latest))]
+    numbers = [step.metrics, *(past.metrics for past in reversed(step.latest))]
     supervised = step.setup.algo in ("sft", "rft")
     without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
     for each in numbers:
@@ -65,12 +65,12 @@ def measure(step: Step) -> Measured:
             break
         without += 1
         chance *= each.get("group/zero_variance_share", HALF)
-    known = supervised or any(_known(step.numbers, name) for name in SPREADS)
+    known = supervised or any(_known(step.metrics, name) for name in SPREADS)
     return Measured(
         without,
-        "demonstrations" if supervised else _signal(step.numbers),
+        "demonstrations" if supervised else _signal(step.metrics),
         0.0 if supervised else chance,  # demonstrations always have a signal
-        step.numbers["grad/norm"] == 0 and not known,
+        step.metrics["grad/norm"] == 0 and not known,
     )
 
 
@@ -124,30 +124,30 @@ def example() -> Step:
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
     return changed_step(
         example_step(),
-        numbers=numbers,
+        metrics=numbers,
         facts=still,
-        past=[past_step(number, numbers=numbers) for number in range(4)],
+        past=[past_step(number, metrics=numbers) for number in range(4)],
     )
 
 
 def equal() -> Step:
     """All groups of the last steps have equal rewards."""
     numbers = {"grad/norm": 0.0, "advantage/max_abs": 0.0, "entropy/mean": 1.0}
-    return changed_step(example(), past=[past_step(number, numbers=numbers) for number in range(4)])
+    return changed_step(example(), past=[past_step(number, metrics=numbers) for number in range(4)])
 
 
 def every_fifth() -> Step:
     """A log of every fifth update; most groups have equal rewards, and in some updates all have."""
     numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/mean": 0.1}
-    past = [past_step(number, numbers=numbers) for number in range(9)]
-    return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=past)
+    past = [past_step(number, metrics=numbers) for number in range(9)]
+    return changed_step(example_step(setup={"logged_every": 5}), metrics=numbers, past=past)
 
 
 RULE = Rule(
     code="OPT005",
     name="no-gradient",
     kind="S",
-    needs=("numbers.grad/norm",),
+    needs=("metrics.grad/norm",),
     taints=("sft", "policy"),
     measure=measure,
     judge=judge,

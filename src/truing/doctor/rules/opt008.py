@@ -21,8 +21,8 @@ References: https://arxiv.org/abs/1211.5063
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -43,7 +43,7 @@ def measure(step: Step) -> Measured:
     """Read the recorded norms."""
     assert step.setup.max_grad_norm is not None
     clip = step.facts["clip"]
-    return Measured(step.numbers["grad/norm"], clip["norm"], step.setup.max_grad_norm, clip["eps"])
+    return Measured(step.metrics["grad/norm"], clip["norm"], step.setup.max_grad_norm, clip["eps"])
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -86,7 +86,7 @@ RULE = Rule(
     code="OPT008",
     name="not-clipped-as-declared",
     kind="E",
-    needs=("facts.clip", "numbers.grad/norm", "setup.max_grad_norm"),
+    needs=("facts.clip", "metrics.grad/norm", "setup.max_grad_norm"),
     taints=("sft", "policy"),
     measure=measure,
     judge=judge,

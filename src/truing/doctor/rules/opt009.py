@@ -34,8 +34,8 @@ References: https://huggingface.co/blog/gradient_accumulation, docs/control.md
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.rounding_tolerance import least_effect
 from truing.doctor.rule import Rule

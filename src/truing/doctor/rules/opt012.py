@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -64,12 +64,12 @@ def batched(step: Step, number: int, names: str, total: int | None = 24, alike: 
         (f"{names}{index}", step.tokens["token_ids"][where], row.prompt_length)
         for index, row, where in step.slices()
     ]
-    groups = {row.group_id for row in step.rows}
-    tasks = {row.prompt_hash for row in step.rows}
+    groups = {row.group_id for row in step.samples}
+    tasks = {row.prompt_hash for row in step.samples}
     renamed = {index: {"sample_id": name, "rollout_id": name} for index, (name, *_) in enumerate(rows)}
     about = {"drawn": len(groups), "alike": alike or len(tasks), "total": total}
     fact = batch_fingerprint(rows, number=number, tasks=tasks, **about)
-    return changed_step(step, rows=renamed, facts={"batch": fact})
+    return changed_step(step, samples=renamed, facts={"batch": fact})
 
 
 def example() -> Step:

@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -45,12 +45,12 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update to the last one with an inner step."""
-    updates = [each.numbers for each in step.latest]
-    skipped = int(_is_skipped(step.numbers))
+    updates = [each.metrics for each in step.latest]
+    skipped = int(_is_skipped(step.metrics))
     while skipped and skipped <= len(updates) and _is_skipped(updates[-skipped]):
         skipped += 1
     ends = step.step + 1 == step.setup.steps
-    return Measured(skipped, step.updates_before + 1, ends, step.numbers.get("kl_all/k3"))
+    return Measured(skipped, step.updates_before + 1, ends, step.metrics.get("kl_all/k3"))
 
 
 def _is_skipped(numbers: Mapping[str, float]) -> bool:
@@ -79,8 +79,8 @@ def _skipped(times: int, trained_before: int = 0) -> Step:
     earlier = [past_step(i, grad_norm=1.0) for i in range(trained_before)]
     earlier += [past_step(i, gate_held_back=1.0) for i in range(trained_before, trained_before + times - 1)]
     still = {"before": "a", "after": "a", "next": "a"}
-    last = changed_step(step, past=earlier, facts={"weights": still}, numbers={"gate/held_back": 1.0})
-    numbers = {name: value for name, value in last.numbers.items() if name != "grad/norm"}
+    last = changed_step(step, past=earlier, facts={"weights": still}, metrics={"gate/held_back": 1.0})
+    numbers = {name: value for name, value in last.metrics.items() if name != "grad/norm"}
     return replace(last, step=len(earlier), numbers=numbers)
 
 
@@ -100,7 +100,7 @@ RULE = Rule(
     kind="S",
     needs=("policy_mask",),
     taints=("policy",),
-    applies=lambda step: "gate/held_back" in step.numbers,
+    applies=lambda step: "gate/held_back" in step.metrics,
     measure=measure,
     judge=judge,
     example=example,

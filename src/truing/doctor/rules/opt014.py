@@ -29,8 +29,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rounding_tolerance import least_effect
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -95,7 +95,7 @@ PARTS = (
 
 
 def _clip(step: Step, norm: str) -> float:
-    most, length = step.setup.max_grad_norm, step.numbers.get(norm, math.nan)
+    most, length = step.setup.max_grad_norm, step.metrics.get(norm, math.nan)
     return min(1.0, most / length) if most is not None and length > 0 else math.nan
 
 
@@ -157,7 +157,7 @@ def example() -> Step:
 
 def clipped() -> Step:
     """All gradients have the clip's factor."""
-    return changed_step(_handed(factor=0.25), numbers={"grad/norm": 4.0})
+    return changed_step(_handed(factor=0.25), metrics={"grad/norm": 4.0})
 
 
 def experts() -> Step:

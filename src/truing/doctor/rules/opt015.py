@@ -26,8 +26,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -56,7 +56,7 @@ def measure(step: Step) -> Measured:
     return Measured(
         {
             columns.get(name, name): value
-            for name, value in step.numbers.items()
+            for name, value in step.metrics.items()
             if not math.isfinite(value) and must_be_finite(name)
         }
     )
@@ -82,12 +82,12 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """One token of one answer has a log-probability of −∞ under the reference."""
-    return changed_step(example_step(), numbers={"kl_all/k3": math.nan, "loss/kl": math.nan})
+    return changed_step(example_step(), metrics={"kl_all/k3": math.nan, "loss/kl": math.nan})
 
 
 def unmeasured() -> Step:
     """A critic without a score, and a ratio that overflows where no token is trained."""
-    return changed_step(example_step(), numbers={"ratio/max": math.inf})
+    return changed_step(example_step(), metrics={"ratio/max": math.inf})
 
 
 RULE = Rule(
@@ -96,7 +96,7 @@ RULE = Rule(
     kind="S",
     needs=(),
     taints=("sft", "policy"),
-    applies=lambda step: any(must_be_finite(name) for name in step.numbers),
+    applies=lambda step: any(must_be_finite(name) for name in step.metrics),
     measure=measure,
     judge=judge,
     example=example,

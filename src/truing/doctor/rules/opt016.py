@@ -26,8 +26,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.hypotheses.levels import moving_means
 from truing.doctor.rule import Rule
 from truing.doctor.rules.len001 import history
@@ -117,7 +117,7 @@ def _jump(measured: Measured) -> Iterator[Claim]:
 def _losses(*losses: float) -> Step:
     """Return the last step of supervised fine-tuning with these losses."""
     past = [past_step(number, loss_total=loss) for number, loss in enumerate(losses[:-1])]
-    return changed_step(example_step(setup={"algo": "sft"}), past=past, numbers={"loss/total": losses[-1]})
+    return changed_step(example_step(setup={"algo": "sft"}), past=past, metrics={"loss/total": losses[-1]})
 
 
 def example() -> Step:
@@ -139,7 +139,7 @@ RULE = Rule(
     code="OPT016",
     name="supervised-loss",
     kind="S",
-    needs=("numbers.loss/supervised | numbers.loss/total",),
+    needs=("metrics.loss/supervised | metrics.loss/total",),
     taints=("sft",),
     applies=lambda step: step.setup.algo in ("sft", "rft"),
     judges_trend=True,

@@ -40,8 +40,8 @@ import torch
 from torch import Tensor
 
 from truing.doctor.difference_pattern import Pattern, pattern_of
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rounding_tolerance import (
     coarse_tolerance,
     engine_tolerance,
@@ -94,7 +94,7 @@ def measure(step: Step) -> Measured:
         median, largest = float(apart_n.abs().median()), float(apart_n.abs().max())
         k3, where_N = float((torch.expm1(apart_n) - apart_n).mean()), difference_N.abs() == largest
     else:  # the record has later updates of the step: the trainer's metrics of the first remain
-        largest, k3 = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
+        largest, k3 = (step.metrics.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
     return Measured(
         len(apart_n),
         median,
@@ -111,7 +111,7 @@ def measure(step: Step) -> Measured:
 
 def _first(step: Step) -> Tensor:
     """Return sampled tokens whose numbers are those of the first update: [N] bool."""
-    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
+    inner_N = step.optimizer_step_of_sample[step.sample_of_token]
     sampled_N = (
         step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
     )
@@ -164,7 +164,7 @@ def example() -> Step:
 def noisy() -> Step:
     """An engine in bfloat16: differences with a standard deviation of 0.05, on either side."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
-    noise_N = 0.05 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.05 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(0))
     return with_token_gradients(changed_step(step, new_logprob=step.tokens["new_logprob"] + noise_N))
 
 
@@ -188,7 +188,7 @@ def far_in_bfloat16() -> Step:
 def later() -> Step:
     """Numbers of a second inner step: the weights have moved, and the ratio is no longer 1."""
     step = example()
-    return changed_step(step, rows={index: {"inner_step": 1} for index in range(len(step.rows))})
+    return with_optimizer_steps(step, dict.fromkeys(range(len(step.samples)), 1))
 
 
 def rounded_in_bfloat16() -> Step:

@@ -27,10 +27,8 @@ docs/control.md
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, past_step, with_token_gradients
 from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -60,13 +58,13 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Count tokens, and those whose ratio is 1, at the last update of the step."""
     new_N, old_N = step.tokens["new_logprob"], step.tokens["old_logprob"]
-    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
+    inner_N = step.optimizer_step_of_sample[step.sample_of_token]
     last = int(inner_N.max())
     uncertain_N = new_N.abs() > CERTAIN  # false for NaN
     signal_N = step.tokens["policy_mask"] & (step.tokens["advantage"].nan_to_num() != 0) & uncertain_N
     compared_N = signal_N & (inner_N == last) & ~old_N.isnan() & (inner_N > 0)
     # a single minibatch was the first update's too; of several, one before must have a gradient
-    alone = {row.inner_step for row in step.rows if row.kept} == {last}
+    alone = bool((step.passes.optimizer_step == last).all())
     weights = step.facts.get("weights")
     return Measured(
         places(step, compared_N),
@@ -74,17 +72,17 @@ def measure(step: Step) -> Measured:
         last,
         alone or bool((signal_N & (inner_N >= 0) & (inner_N < last)).any()),
         None if weights is None else weights["before"] != weights["after"],
-        step.numbers.get("grad/norm", 0.0),
-        step.numbers.get("lr", 0.0),
+        step.metrics.get("grad/norm", 0.0),
+        step.metrics.get("lr", 0.0),
         _frozen_before(step),
     )
 
 
 def _frozen_before(step: Step) -> bool:
     """Return whether the step before, of the same stage, had a gradient and ratios of 1 alone."""
-    if not step.past_of_stage or not step.past_of_stage[-1].numbers.get("grad/norm"):
+    if not step.past_of_stage or not step.past_of_stage[-1].metrics.get("grad/norm"):
         return False
-    numbers = step.past_of_stage[-1].numbers
+    numbers = step.past_of_stage[-1].metrics
     return numbers.get("ratio/min") == numbers.get("ratio/max") == 1
 
 
@@ -115,8 +113,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def second() -> Step:
     """The batch has two updates, and the ratios show it."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2, "trainer": "trl"})
-    rows = {index: {"inner_step": 1} for index in range(len(step.rows))}
-    return with_token_gradients(changed_step(step, rows=rows, new_logprob=step.tokens["new_logprob"] * 1.01))
+    later = dict.fromkeys(range(16), 1)
+    new_N = step.tokens["new_logprob"] * 1.01
+    return with_token_gradients(with_optimizer_steps(changed_step(step, new_logprob=new_N), later))
 
 
 def example() -> Step:
@@ -129,15 +128,15 @@ def example() -> Step:
 def still() -> Step:
     """A learning rate of 0: no weight moved, so no ratio differs."""
     weights = {"before": "a", "after": "a", "next": "a"}
-    return changed_step(example(), numbers={"lr": 0.0}, facts={"weights": weights})
+    return changed_step(example(), metrics={"lr": 0.0}, facts={"weights": weights})
 
 
 def no_signal_before() -> Step:
     """Two minibatches, and all groups of the first one have equal rewards."""
     rewards = (1.0,) * 8 + (1.0, 0.0) * 4
     step = example_step(answers=(7,) * 16, rewards=rewards, setup={"inner_steps": 2, "trainer": "trl"})
-    rows = {index: {"inner_step": index // 8} for index in range(16)}
-    return with_token_gradients(changed_step(step, rows=rows, past=example().past))
+    halves = {index: index // 8 for index in range(16)}
+    return with_token_gradients(with_optimizer_steps(changed_step(step, past=example().past), halves))
 
 
 RULE = Rule(
@@ -147,8 +146,8 @@ RULE = Rule(
     needs=("new_logprob", "old_logprob", "advantage", "policy_mask"),
     taints=("policy",),
     applies=lambda step: (
-        any(row.kept and row.inner_step > 0 for row in step.rows)
-        or (not step.rows and has_policy_loss(step) and step.setup.inner_steps != 1)
+        bool((step.optimizer_step_of_sample > 0).any())
+        or (not step.samples and has_policy_loss(step) and step.setup.inner_steps != 1)
     ),
     measure=measure,
     judge=judge,

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -50,13 +50,13 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Try all shifts; the best one fits most tokens."""
     new_N, old_N = step.tokens["new_logprob"].double(), step.tokens["old_logprob"].double()
-    kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
-    first = all(row.inner_step <= 0 for row in step.rows)
+    kept_N = torch.tensor(step.kept)[step.sample_of_token]
+    first = bool((step.optimizer_step_of_sample <= 0).all())
     tried = []
     for shift in (-2, -1, 1, 2):
         other_N = torch.roll(new_N, -shift)
         informative_N = ~old_N.isnan() & ((other_N - new_N).abs() > DIFFERENT)  # false for NaN
-        informative_N &= (torch.roll(step.row_of_token, -shift) == step.row_of_token) & kept_N
+        informative_N &= (torch.roll(step.sample_of_token, -shift) == step.sample_of_token) & kept_N
         there_N, here_N = (other_N - old_N).abs(), (new_N - old_N).abs()
         tokens = int(informative_N.sum())
         if tokens:
@@ -107,9 +107,9 @@ def certain() -> Step:
     """All tokens have one log-probability: every shift fits."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     flat_N = torch.where(step.tokens["policy_mask"], -0.693, torch.nan)
-    rows = {index: {"inner_step": 1} for index in range(16)}
+    second = dict.fromkeys(range(16), 1)
     streams = {"old_logprob": flat_N, "sampler_logprob": flat_N, "new_logprob": flat_N * 1.05}
-    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
+    return with_token_gradients(with_optimizer_steps(changed_step(step, tokens=streams), second))
 
 
 RULE = Rule(

@@ -33,8 +33,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
@@ -80,9 +80,9 @@ def measure(step: Step) -> Measured:
     drew_N = step.tokens.get("sampler_logprob", torch.full_like(new_N, torch.nan))
     known_N, still_N = ~(new_N.isnan() | old_N.isnan()), (new_N - drew_N).abs() <= NEAR
     alike: dict[int, list[Known]] = defaultdict(list)
-    for index, row, part in step.slices():
+    for index, _, part in step.slices():
         here_T = known_N[part]
-        if row.kept and int(here_T.sum()) >= MIN_DIFFERENT:
+        if step.kept[index] and int(here_T.sum()) >= MIN_DIFFERENT:
             still = bool(still_N[part][here_T].all())
             alike[int(here_T.sum())].append(Known(index, new_N[part][here_T], old_N[part][here_T], still))
     pairs = [pair for rows in alike.values() for pair in _exchanged(rows)]
@@ -149,9 +149,9 @@ def twins() -> Step:
     """All rows of a group have one answer, and a second update moved it."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
-    rows = {index: {"inner_step": 1} for index in range(16)}
+    second = dict.fromkeys(range(16), 1)
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": first_N * 1.1}
-    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
+    return with_token_gradients(with_optimizer_steps(changed_step(step, tokens=streams), second))
 
 
 def minibatches() -> Step:
@@ -159,20 +159,20 @@ def minibatches() -> Step:
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2})
     width = step.lengths[0]
     first_N = torch.cat([step.tokens["old_logprob"][: 2 * width].view(2, width)[i // 8] for i in range(16)])
-    rows = {index: {"inner_step": index % 2} for index in range(16)}
-    new_N = torch.where(step.row_of_token % 2 == 1, first_N * 1.1, first_N)
+    second = {index: index % 2 for index in range(16)}
+    new_N = torch.where(step.sample_of_token % 2 == 1, first_N * 1.1, first_N)
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": new_N}
-    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
+    return with_token_gradients(with_optimizer_steps(changed_step(step, tokens=streams), second))
 
 
 def collapsed() -> Step:
     """A policy with nearly equal rows; an update moved each to the place of the next."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
-    old_N = first_N - 0.05 * step.row_of_token
-    rows = {index: {"inner_step": 1} for index in range(16)}
+    old_N = first_N - 0.05 * step.sample_of_token
+    second = dict.fromkeys(range(16), 1)
     streams = {"old_logprob": old_N, "sampler_logprob": old_N, "new_logprob": old_N - 0.05}
-    return with_token_gradients(changed_step(step, rows=rows, tokens=streams))
+    return with_token_gradients(with_optimizer_steps(changed_step(step, tokens=streams), second))
 
 
 RULE = Rule(

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.verdict import Claim, Verdict
 
@@ -57,7 +57,7 @@ def measure(step: Step) -> Measured:
     assert high is not None
     above_N, below_N = ratio_N > 1 + high, ratio_N < 1 - low
     clipped_N = (above_N & (advantage_N > 0)) | (below_N & (advantage_N < 0))
-    reported = step.numbers["clip/clipped_share"]
+    reported = step.metrics["clip/clipped_share"]
     if not known_N.any():
         return Measured(reported, math.nan, math.nan, 0, step.setup.trainer == "truing")
     return Measured(
@@ -75,10 +75,10 @@ def _ratio(step: Step) -> Tensor:
     log_N = log_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
     if step.setup.ratio == "sequence":
         known_N = ~log_N.isnan()
-        zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
-        sum_B = zero_B.index_add(0, step.row_of_token, log_N.nan_to_num())
-        count_B = zero_B.index_add(0, step.row_of_token, known_N.double())
-        log_N = torch.where(known_N, (sum_B / count_B.clamp(min=1))[step.row_of_token], torch.nan)
+        zero_B = torch.zeros(len(step.samples), dtype=torch.float64)
+        sum_B = zero_B.index_add(0, step.sample_of_token, log_N.nan_to_num())
+        count_B = zero_B.index_add(0, step.sample_of_token, known_N.double())
+        log_N = torch.where(known_N, (sum_B / count_B.clamp(min=1))[step.sample_of_token], torch.nan)
     return log_N.exp()
 
 
@@ -101,22 +101,22 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def moved() -> Step:
     """Return a second update with ratios on both sides of the band."""
     step = example_step(setup={"inner_steps": 2})
-    noise_N = 0.4 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(1))
-    rows = {index: {"inner_step": 1} for index in range(len(step.rows))}
-    step = changed_step(step, rows=rows, new_logprob=step.tokens["old_logprob"] + noise_N)
-    return with_token_gradients(changed_step(step, numbers={"clip/clipped_share": 0.0}))
+    noise_N = 0.4 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(1))
+    later = dict.fromkeys(range(len(step.samples)), 1)
+    step = with_optimizer_steps(changed_step(step, new_logprob=step.tokens["old_logprob"] + noise_N), later)
+    return with_token_gradients(changed_step(step, metrics={"clip/clipped_share": 0.0}))
 
 
 def example() -> Step:
     """The metric counts every ratio outside the band."""
     step = moved()
-    return changed_step(step, numbers={"clip/clipped_share": measure(step).outside})
+    return changed_step(step, metrics={"clip/clipped_share": measure(step).outside})
 
 
 def counted() -> Step:
     """The same step, counted with the sign of the advantage."""
     step = moved()
-    return changed_step(step, numbers={"clip/clipped_share": measure(step).share})
+    return changed_step(step, metrics={"clip/clipped_share": measure(step).share})
 
 
 RULE = Rule(
@@ -124,7 +124,7 @@ RULE = Rule(
     name="clip-share-recomputed",
     kind="E",
     needs=(
-        "numbers.clip/clipped_share",
+        "metrics.clip/clipped_share",
         "new_logprob",
         "old_logprob",
         "advantage",

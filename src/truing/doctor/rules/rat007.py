@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare bit for bit, and in nats."""
     old_N, sampler_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
-    kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
+    kept_N = torch.tensor(step.kept)[step.sample_of_token]
     compared_N = kept_N & ~old_N.isnan() & ~sampler_N.isnan()
     if "origin" in step.tokens:
         compared_N &= step.tokens["origin"] == Origin.SAMPLED
@@ -90,7 +90,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """Old log-probabilities come from a forward of the trainer, without a declared correction."""
     healthy = example_step()
-    noise_N = 1e-4 * torch.randn(len(healthy.row_of_token), generator=torch.Generator().manual_seed(0))
+    noise_N = 1e-4 * torch.randn(len(healthy.sample_of_token), generator=torch.Generator().manual_seed(0))
     computed_N = healthy.tokens["old_logprob"] + noise_N
     return changed_step(healthy, old_logprob=computed_N, new_logprob=computed_N)
 

@@ -29,8 +29,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rounding_tolerance import stage_rounding, tolerance, typical
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.token_places import Places, places
@@ -94,8 +94,8 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 
 def at_first(step: Step) -> Tensor:
     """Return the policy's log-probabilities before the step's first update: [N] float64, NaN if unknown."""
-    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
-    nothing_N = torch.full((len(step.row_of_token),), torch.nan, dtype=torch.float64)
+    inner_N = step.optimizer_step_of_sample[step.sample_of_token]
+    nothing_N = torch.full((len(step.sample_of_token),), torch.nan, dtype=torch.float64)
     logprob_N = nothing_N
     if "new_logprob" in step.tokens and not step.setup.dropout:
         logprob_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
@@ -140,14 +140,14 @@ def compared() -> Step:
 def example() -> Step:
     """The reference is the base, and the stage begins after supervised fine-tuning."""
     step = compared()
-    noise_N = 0.5 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.5 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(0))
     return with_token_gradients(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N))
 
 
 def rounded() -> Step:
     """The reference was scored in other micro-batches."""
     step = compared()
-    noise_N = 2e-5 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
+    noise_N = 2e-5 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(0))
     return changed_step(
         step, ref_logprob=step.tokens["new_logprob"] + noise_N, facts={"null": {"logprob": 4e-5}}
     )

@@ -27,14 +27,14 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
-from truing.doctor.history import Past
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.step_table import StepNumbers
 from truing.utils.format import with_count
 
 CERTAIN = 1e-3
@@ -61,8 +61,8 @@ def measure(step: Step) -> Measured:
     compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
     apart_n = (policy_N - ref_N)[compared_N].abs()
     moving = [each for each in step.past_of_stage if _moved(each)]
-    rates = [each.numbers["lr"] for each in moving]
-    last = step.past_of_stage[-1].numbers if step.past_of_stage else {}
+    rates = [each.metrics["lr"] for each in moving]
+    last = step.past_of_stage[-1].metrics if step.past_of_stage else {}
     return Measured(
         places(step, compared_N),
         int((apart_n == 0).sum()),
@@ -74,10 +74,10 @@ def measure(step: Step) -> Measured:
     )
 
 
-def _moved(past: Past) -> bool:
+def _moved(past: StepNumbers) -> bool:
     """Return whether an update had a gradient and a rate, and no unmoved digest."""
     weights = past.facts.get("weights")
-    numbers = past.numbers
+    numbers = past.metrics
     had_gradient = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
     return had_gradient and not (weights and weights["before"] == weights["after"])
 
@@ -105,7 +105,7 @@ def _later(step: Step, kl: float) -> Step:
     """Return the step as the fourth update of its stage."""
     moved = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
-    past = [Past("grpo", number, numbers, moved) for number in range(3)]
+    past = [StepNumbers("grpo", number, numbers, moved) for number in range(3)]
     return drawn_by(replace(with_token_gradients(changed_step(step, past=past)), step=3), "a", 3)
 
 
@@ -116,7 +116,7 @@ def followed() -> Step:
         rewards=(1.0, 0.0) * 8,
         setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"},
     )
-    noise_N = 0.1 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.1 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(0))
     return _later(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N), kl=5e-3)
 
 
@@ -130,7 +130,7 @@ def without_a_gradient() -> Step:
     """All rewards are equal so far: no weight has moved."""
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 0.0, "lr": 1e-3, "kl_all/k3": 0.0}
-    return changed_step(example(), past=[Past("grpo", number, numbers, still) for number in range(3)])
+    return changed_step(example(), past=[StepNumbers("grpo", number, numbers, still) for number in range(3)])
 
 
 RULE = Rule(

@@ -22,8 +22,7 @@ References: https://github.com/huggingface/trl/issues/2703, docs/control.md
 
 from collections.abc import Iterator
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.forward_difference import ForwardDifference, forward_difference
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.smp004 import plain

@@ -29,11 +29,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.sample import TurnSpan
+from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import FinishReason
 
 HANDFUL = 5
@@ -61,17 +61,17 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Count attempts, each once however many samples it has."""
     attempts: dict[str, list[int]] = defaultdict(list)
-    for index, row in enumerate(step.rows):
-        if row.kept and math.isfinite(row.reward):
+    for index, row in enumerate(step.samples):
+        if step.kept[index] and math.isfinite(row.reward):
             attempts[row.rollout_id].append(index)
-    rewards = {name: step.rows[rows[0]].reward for name, rows in attempts.items()}
+    rewards = {name: step.samples[rows[0]].reward for name, rows in attempts.items()}
     best = max(rewards.values(), default=math.nan)
-    cut = {name: i for name, rows in attempts.items() for i in rows if _cut(step.rows[i])}
+    cut = {name: i for name, rows in attempts.items() for i in rows if _cut(step.samples[i])}
     spread = len(set(rewards.values())) > 1
     full = [i for name, i in cut.items() if spread and rewards[name] == best]
     groups: dict[str, list[str]] = defaultdict(list)
     for name, rows in attempts.items():
-        groups[step.rows[rows[0]].group_id].append(name)
+        groups[step.samples[rows[0]].group_id].append(name)
     if all(len(names) == 1 for names in groups.values()):
         groups = {"": list(attempts)}  # attempts without groups
     counts = [
@@ -104,7 +104,7 @@ def chance_of(tables: Sequence[tuple[int, int, int, int]]) -> float:
     return float(distribution[seen:].sum())
 
 
-def _cut(row: Row) -> bool:
+def _cut(row: SampleFacts) -> bool:
     """Return whether an attempt ends in this row, at the limit of its last turn."""
     return row.truncated and bool(row.turns) and row.turns[-1].finish_reason == FinishReason.LENGTH
 
@@ -133,7 +133,7 @@ def cut_ones(rewards: tuple[float, ...], cut: Sequence[int]) -> Step:
         ids[step.starts[index] + end - 1] = 30
         turn = TurnSpan(4, end, FinishReason.LENGTH, 0, "a")
         rows[index] = {"truncated": True, "status": "truncated", "turns": (turn,)}
-    return changed_step(step, token_ids=ids, rows=rows)
+    return changed_step(step, token_ids=ids, samples=rows)
 
 
 def example() -> Step:
@@ -150,7 +150,7 @@ RULE = Rule(
     code="RWD001",
     name="cut-attempt-with-full-reward",
     kind="S",
-    needs=("row.reward", "row.turns"),
+    needs=("sample.reward", "sample.turns"),
     taints=("rewards", "policy"),
     applies=lambda step: is_sampled(step) and step.setup.truncated not in ("mask", "penalize"),
     measure=measure,

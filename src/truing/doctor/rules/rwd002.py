@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -55,7 +55,7 @@ def measure(step: Step) -> Measured:
     pairs = [(each["stored"], each["again"]) for each in step.facts["regraded"]]
     wrong = [i for i, (a, b) in enumerate(pairs) if not _equal(a, b)]
     stored, again = ([pairs[i][side] for i in wrong] for side in (0, 1))
-    rows = {row.sample_id: index for index, row in enumerate(step.rows)}
+    rows = {row.sample_id: index for index, row in enumerate(step.samples)}
     nothing: Mapping[str, Any] = {"stored": math.nan, "again": math.nan}
     first = step.facts["regraded"][wrong[0]] if wrong else nothing
     return Measured(
@@ -78,7 +78,7 @@ def _equal(a: float, b: float) -> bool:
 
 def _blocks(step: Step) -> dict[str, list[list[int]]]:
     """Return the sets of places within which rewards may have moved: all of them, or each group's."""
-    group_of = {name: row.group_id for row in step.rows for name in (row.sample_id, row.rollout_id)}
+    group_of = {name: row.group_id for row in step.samples for name in (row.sample_id, row.rollout_id)}
     groups: dict[str, list[int]] = {}
     for i, each in enumerate(step.facts["regraded"]):
         groups.setdefault(group_of.get(each.get("sample_id", ""), ""), []).append(i)
@@ -102,9 +102,9 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
 
 def _whole(step: Step) -> list[list[int]]:
     """Return the regraded places of each completely regraded group."""
-    rows = {name: row for row in step.rows for name in (row.sample_id, row.rollout_id)}
+    rows = {name: row for row in step.samples for name in (row.sample_id, row.rollout_id)}
     attempts: dict[str, set[str]] = {}
-    for row in step.rows:
+    for row in step.samples:
         attempts.setdefault(row.group_id, set()).add(row.rollout_id)
     places: dict[str, dict[str, int]] = {}
     for i, each in enumerate(step.facts["regraded"]):
@@ -153,7 +153,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def _graded(step: Step, again: Sequence[float]) -> Step:
     regraded = [
         {"sample_id": row.sample_id, "stored": row.reward, "again": reward}
-        for row, reward in zip(step.rows, again, strict=True)
+        for row, reward in zip(step.samples, again, strict=True)
     ]
     return changed_step(step, facts={"regraded": regraded})
 
@@ -170,10 +170,10 @@ def group_paid() -> Step:
     """Every attempt has the mean of its group."""
     step = example_step(rewards=REWARDS)
     groups: dict[str, list[float]] = {}
-    for row, reward in zip(step.rows, REWARDS, strict=True):
+    for row, reward in zip(step.samples, REWARDS, strict=True):
         groups.setdefault(row.group_id, []).append(reward)
-    paid = {i: {"reward": fmean(groups[row.group_id])} for i, row in enumerate(step.rows)}
-    return _graded(changed_step(step, rows=paid), REWARDS)
+    paid = {i: {"reward": fmean(groups[row.group_id])} for i, row in enumerate(step.samples)}
+    return _graded(changed_step(step, samples=paid), REWARDS)
 
 
 def rounded() -> Step:

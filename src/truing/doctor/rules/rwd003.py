@@ -25,10 +25,11 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.status import FinishReason
 from truing.utils.format import with_count
 
@@ -52,14 +53,14 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Count attempts, each once however many samples it has."""
     attempts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
-    failed = [i for i in attempts.values() if step.rows[i].status == "error"]
-    unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.rows[i].reward)]
+    failed = [i for i in attempts.values() if step.samples[i].status == "error"]
+    unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.samples[i].reward)]
     lost = sorted([*failed, *unscored])
-    groups = {step.rows[i].group_id for i in lost}
+    groups = {step.samples[i].group_id for i in lost}
     return Measured(len(attempts), len(failed), len(unscored), len(groups), lost[0] if lost else 0)
 
 
-def _is_demonstration(step: Step, row: Row, part: slice) -> bool:
+def _is_demonstration(step: Step, row: SampleFacts, part: slice) -> bool:
     """Return whether a row of the batch is a demonstration, which nothing scores."""
     trained = "supervised_mask" in step.tokens and bool(step.tokens["supervised_mask"][part].any())
     return trained or any(turn.finish_reason is FinishReason.DEMO for turn in row.turns)
@@ -84,12 +85,16 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def _failed(rows: range) -> Step:
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    lost = {"kept": False, "inner_step": -1, "status": "error", "reward": math.nan}
-    off_N = torch.isin(step.row_of_token, torch.tensor(rows))
+    lost = {"status": "error", "reward": math.nan}
+    off_N = torch.isin(step.sample_of_token, torch.tensor(rows))
     streams = {name: step.tokens[name] & ~off_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(step.tokens["policy_mask"] & off_N, 4)
     streams["advantage"] = step.tokens["advantage"].masked_fill(off_N, torch.nan)
-    return with_token_gradients(changed_step(step, rows=dict.fromkeys(rows, lost), tokens=streams))
+    return with_token_gradients(
+        with_optimizer_steps(
+            changed_step(step, samples=dict.fromkeys(rows, lost), tokens=streams), dict.fromkeys(rows, -1)
+        )
+    )
 
 
 def example() -> Step:
@@ -106,7 +111,7 @@ RULE = Rule(
     code="RWD003",
     name="failed-attempts",
     kind="S",
-    needs=("row.reward", "row.status"),
+    needs=("sample.reward", "sample.status"),
     taints=("rewards",),
     applies=is_sampled,
     measure=measure,

@@ -22,8 +22,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
@@ -43,7 +43,7 @@ def measure(step: Step) -> Measured:
     missing, infinite, rows = list[int](), list[int](), 0
     for index, row, part in step.slices():
         trained_T = mask_N[part]
-        if not row.kept or not trained_T.any():
+        if not step.kept[index] or not trained_T.any():
             continue
         rows += 1
         has_advantage = "advantage" not in step.tokens or bool(
@@ -71,14 +71,14 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """A judge gave no answer, and the attempt is trained as if it had."""
-    return changed_step(example_step(), rows={2: {"reward": math.nan}})
+    return changed_step(example_step(), samples={2: {"reward": math.nan}})
 
 
 RULE = Rule(
     code="RWD004",
     name="reward-is-no-number",
     kind="E",
-    needs=("policy_mask", "row.reward"),
+    needs=("policy_mask", "sample.reward"),
     taints=("rewards", "policy"),
     applies=is_sampled,
     measure=measure,

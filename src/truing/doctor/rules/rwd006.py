@@ -26,12 +26,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
-from truing.doctor.history import Past
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.reward_parts import main_parts
+from truing.types.step_table import StepNumbers
 
 STEPS = 3
 """Updates in a row."""
@@ -56,17 +56,17 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Return this update's rewards, or their metrics, and the metrics of the updates before."""
-    rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
-    earlier = [past.numbers for past in step.past_of_stage[1 - STEPS :]]
-    spread = max(rewards) - min(rewards) if rewards else step.numbers.get("reward/std", math.nan)
-    mean = math.fsum(rewards) / len(rewards) if rewards else step.numbers.get("reward/mean", math.nan)
-    attempts = len({row.rollout_id for row in step.rows if math.isfinite(row.reward)})
+    rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
+    earlier = [past.metrics for past in step.past_of_stage[1 - STEPS :]]
+    spread = max(rewards) - min(rewards) if rewards else step.metrics.get("reward/std", math.nan)
+    mean = math.fsum(rewards) / len(rewards) if rewards else step.metrics.get("reward/mean", math.nan)
+    attempts = len({row.rollout_id for row in step.samples if math.isfinite(row.reward)})
     return Measured(
         (*(numbers.get("reward/mean", math.nan) for numbers in earlier), mean),
         (*(numbers.get("reward/std", math.nan) for numbers in earlier), spread),
         attempts > 1
-        or (not rewards and "reward/std" in step.numbers),  # a deviation implies several attempts
-        sum(math.isnan(row.reward) for row in step.rows) if rewards else 0,
+        or (not rewards and "reward/std" in step.metrics),  # a deviation implies several attempts
+        sum(math.isnan(row.reward) for row in step.samples) if rewards else 0,
         unearned_parts(step),
         len(step.past_of_stage) + 1,
     )
@@ -74,13 +74,13 @@ def measure(step: Step) -> Measured:
 
 def unearned_parts(step: Step) -> tuple[str, ...]:
     """Return the parts with the largest weight of which no attempt of the stage has earned anything."""
-    weights, parts = step.setup.reward_weights or {}, [row.reward_parts for row in step.rows]
+    weights, parts = step.setup.reward_weights or {}, [row.reward_parts for row in step.samples]
     return tuple(
         name
         for name in main_parts(weights, step.setup.shaping)
         if any(name in each for each in parts)
         and all(each.get(name, 0.0) == 0 for each in parts)
-        and all(past.numbers.get(f"reward_part/{name}") == 0 for past in step.past_of_stage)
+        and all(past.metrics.get(f"reward_part/{name}") == 0 for past in step.past_of_stage)
     )
 
 
@@ -145,11 +145,11 @@ def once() -> Step:
 def bonus_alone(weights: Mapping[str, float], shaping: tuple[str, ...] = (), earned: float = 0.0) -> Step:
     """Return updates in which answers earn a bonus, and on average ``earned`` of the part exact."""
     numbers = {"reward/mean": 0.05, "reward/std": 0.03, "reward_part/exact": earned}
-    past = [Past("grpo", i, numbers, {}) for i in range(PART_STEPS - 1)]
+    past = [StepNumbers("grpo", i, numbers, {}) for i in range(PART_STEPS - 1)]
     setup = {"reward_weights": weights, "shaping": shaping}
     step = changed_step(example_step(rewards=BONUSES, setup=setup), past=past)
     parts = [{"exact": 0.0, "length": bonus / 0.1} for bonus in BONUSES]
-    return changed_step(step, rows={i: {"reward_parts": each} for i, each in enumerate(parts)})
+    return changed_step(step, samples={i: {"reward_parts": each} for i, each in enumerate(parts)})
 
 
 BONUSES = (0.01, 0.1, 0.05, 0.02, 0.1, 0.1, 0.03, 0.04)
@@ -169,7 +169,7 @@ RULE = Rule(
     code="RWD006",
     name="every-reward-equal",
     kind="S",
-    needs=("row.reward | numbers.reward/std",),
+    needs=("sample.reward | metrics.reward/std",),
     taints=("rewards",),
     applies=is_sampled,
     measure=measure,

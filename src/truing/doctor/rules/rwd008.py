@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
@@ -99,7 +99,7 @@ RULE = Rule(
     code="RWD008",
     name="rejected-answers-kept",
     kind="C",
-    needs=("setup.min_reward", "supervised_mask", "row.reward"),
+    needs=("setup.min_reward", "supervised_mask", "sample.reward"),
     taints=("sft", "policy"),
     # no other method chooses demonstrations by reward
     applies=lambda step: step.setup.algo == "rft" or step.setup.min_reward is not None,

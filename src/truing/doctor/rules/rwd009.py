@@ -24,10 +24,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.utils.format import with_count
 
 ROUNDING = 1e-5
@@ -54,13 +55,13 @@ def measure(step: Step) -> Measured:
     weights = step.setup.reward_weights
     assert weights is not None
     found: dict[str, Graded] = {}
-    for index, row in enumerate(step.rows):
+    for index, row in enumerate(step.samples):
         if row.reward_parts and not math.isnan(row.reward):
             found[row.rollout_id] = Graded(index, row.group_id, row.reward, _sum(row, weights))
     return Measured(tuple(found.values()))
 
 
-def _sum(row: Row, weights: Mapping[str, float]) -> float:
+def _sum(row: SampleFacts, weights: Mapping[str, float]) -> float:
     """Return the weighted sum of the parts of a reward."""
     if not row.reward_parts.keys() <= weights.keys():  # a function need not apply to every attempt
         return math.nan
@@ -121,7 +122,9 @@ REWARDS = (1.0, 0.0, 0.75, 0.25, 1.0, 1.0, 0.0, 0.25)
 def _graded(rewards: Sequence[float], weight: float = 1.0) -> Step:
     """Return attempts with these parts, and other recorded rewards."""
     step = example_step(rewards=rewards, setup={"reward_weights": {"exact": weight}})
-    return changed_step(step, rows={i: {"reward_parts": {"exact": part}} for i, part in enumerate(REWARDS)})
+    return changed_step(
+        step, samples={i: {"reward_parts": {"exact": part}} for i, part in enumerate(REWARDS)}
+    )
 
 
 def example() -> Step:
@@ -137,14 +140,14 @@ def weighted() -> Step:
 def unknown() -> Step:
     """Another trainer's attempts, with unknown parts."""
     step = _graded(REWARDS)
-    return changed_step(step, rows={i: {"reward_parts": {}} for i in range(len(step.rows))})
+    return changed_step(step, samples={i: {"reward_parts": {}} for i in range(len(step.samples))})
 
 
 RULE = Rule(
     code="RWD009",
     name="reward-not-of-its-parts",
     kind="E",
-    needs=("setup.reward_weights", "row.reward_parts", "row.reward"),
+    needs=("setup.reward_weights", "sample.reward_parts", "sample.reward"),
     taints=("rewards", "policy"),
     applies=is_sampled,
     measure=measure,

@@ -26,8 +26,8 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.hypotheses.levels import MIN_WINDOW, Fall, falls
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import history
@@ -91,7 +91,7 @@ def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:
     rng = random.Random(0)
     values = [level + rng.gauss(0, spread) for count, level in levels for _ in range(count)]
     past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=past, numbers={"reward/mean": values[-1]})
+    return changed_step(example_step(), past=past, metrics={"reward/mean": values[-1]})
 
 
 def example() -> Step:
@@ -109,14 +109,14 @@ def scattered() -> Step:
     rng = random.Random(1)
     values = [float(rng.random() < 0.5) for _ in range(60)]
     past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=past, numbers={"reward/mean": values[-1]})
+    return changed_step(example_step(), past=past, metrics={"reward/mean": values[-1]})
 
 
 RULE = Rule(
     code="RWD010",
     name="reward-fell",
     kind="S",
-    needs=("numbers.reward/mean",),
+    needs=("metrics.reward/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

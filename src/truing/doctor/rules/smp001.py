@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Find the places of each kind."""
     sampler_N, origin_N = step.tokens["sampler_logprob"], step.tokens["origin"]
-    kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
+    kept_N = torch.tensor(step.kept)[step.sample_of_token]
     sampled_N = origin_N == Origin.SAMPLED
     elsewhere_N = ~sampled_N & (origin_N != Origin.FORCED) & ~sampler_N.isnan()
     names = ", ".join(Origin(each).name for each in origin_N[elsewhere_N].unique().tolist())

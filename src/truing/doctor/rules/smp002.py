@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.status import FinishReason
@@ -48,9 +48,9 @@ def measure(step: Step) -> Measured:
     """Compare digests and versions of all sampled turns with those of earlier updates."""
     seen: list[tuple[str, int]] = []
     other = None
-    for index, row in enumerate(step.rows):
+    for index, row in enumerate(step.samples):
         for turn in row.turns:
-            if row.kept and turn.finish_reason != FinishReason.DEMO and turn.weight_digest:
+            if step.kept[index] and turn.finish_reason != FinishReason.DEMO and turn.weight_digest:
                 this = turn.weight_digest, turn.sampler_version
                 other = index if other is None and seen and this != seen[0] else other
                 seen.append(this)
@@ -138,16 +138,16 @@ def drawn_by(step: Step, digest: str, version: int) -> Step:
     """Return the step with turns sampled by these weights."""
     turns = [
         tuple(replace(turn, weight_digest=digest, sampler_version=version) for turn in row.turns)
-        for row in step.rows
+        for row in step.samples
     ]
-    return changed_step(step, rows={index: {"turns": each} for index, each in enumerate(turns)})
+    return changed_step(step, samples={index: {"turns": each} for index, each in enumerate(turns)})
 
 
 RULE = Rule(
     code="SMP002",
     name="stale-sampler",
     kind="E",
-    needs=("row.turns", "setup.on_policy"),
+    needs=("sample.turns", "setup.on_policy"),
     taints=("policy",),
     applies=lambda step: (
         is_sampled(step)

@@ -25,8 +25,8 @@ References: https://github.com/huggingface/trl/issues/4159, https://github.com/h
 
 from collections.abc import Iterator
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.forward_difference import STREAMS, ForwardDifference, forward_difference
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict

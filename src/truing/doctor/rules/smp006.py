@@ -22,8 +22,8 @@ References: https://huggingface.co/blog/the_n_implementation_details_of_rlhf_wit
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rounding_tolerance import measured_rounding as rounding
 from truing.doctor.rounding_tolerance import tolerance
 from truing.doctor.rule import Rule

@@ -28,8 +28,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.history import Dropped, audits_of
 from truing.doctor.oracle.draw_e_process import LAMBDAS, log10_wealth
 from truing.doctor.rule import Rule

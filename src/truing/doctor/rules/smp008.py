@@ -31,11 +31,12 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
 ODDS = 6.0
@@ -79,21 +80,20 @@ def measure(step: Step) -> Measured:
     return Measured(bets(within), bets(before), step.updates_before + 1)
 
 
-def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
+def _attempts(step: Step) -> Mapping[str, tuple[SampleFacts, tuple[int, ...], float]]:
     """Return, by name and in order, each attempt's first row, ids, and log-probability if known."""
     recorded = "sampler_logprob" in step.tokens
     logprob_N = step.tokens["sampler_logprob" if recorded else "old_logprob"].double()
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
-    attempts: dict[str, tuple[Row, tuple[int, ...], float]] = {}
+    attempts: dict[str, tuple[SampleFacts, tuple[int, ...], float]] = {}
     rollouts = set[str]()
-    for _, row, where in sorted(step.slices(), key=lambda each: each[1].sample_id):
+    for index, row, where in sorted(step.slices(), key=lambda each: each[1].sample_id):
         if row.rollout_id in rollouts:
             continue
         rollouts.add(row.rollout_id)
         total = float(logprob_N[where][sampled_N[where]].sum())
-        if not math.isnan(total) and (
-            recorded or row.inner_step == 0
-        ):  # otherwise other weights score than sampled
+        # after the first optimizer step other weights score than sampled
+        if not math.isnan(total) and (recorded or step.optimizer_step_of_sample[index] == 0):
             attempts[row.sample_id] = row, tuple(step.tokens["token_ids"][where].tolist()), total
     return attempts
 
@@ -162,7 +162,7 @@ RULE = Rule(
     code="SMP008",
     name="attempts-alike",
     kind="X",
-    needs=("token_ids", "origin", "row.group_id", "sampler_logprob | old_logprob"),
+    needs=("token_ids", "origin", "sample.group_id", "sampler_logprob | old_logprob"),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
     measure=measure,

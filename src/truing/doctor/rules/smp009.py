@@ -37,8 +37,8 @@ References: https://en.wikipedia.org/wiki/Inverse_transform_sampling, docs/notat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES, NULL_MULTIPLES
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.doctor.route_difference import are_routes_wrong
@@ -91,12 +91,12 @@ def measure(step: Step) -> Measured:
     own = step.facts.get("draws", {})
     if (
         own
-        and step.numbers.get("mismatch/max_abs", 0.0) <= AGREE
+        and step.metrics.get("mismatch/max_abs", 0.0) <= AGREE
         and own["largest"] > replay.get("largest", -1.0)
     ):
         replay = {"instead": replay.get("instead", ""), **own}
     sample, token = replay.get("where", ("", 0))
-    row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
+    row = next((index for index, row in enumerate(step.samples) if row.sample_id == sample), None)
     itself = step.facts.get("plain", {}).get("itself", 0.0)
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
     null = next((each["null"]["logprob"] for each in reversed(facts) if "null" in each), itself)
@@ -150,7 +150,7 @@ def at_an_edge() -> Step:
 def of_another_forward() -> Step:
     """Between audits, with a difference of trainer and sampler at the same tokens."""
     draws = {"tokens": 64, "missed": 9, "largest": 0.2, "where": ("s0", 5)}
-    return changed_step(example_step(), facts={"draws": draws}, numbers={"mismatch/max_abs": 0.4})
+    return changed_step(example_step(), facts={"draws": draws}, metrics={"mismatch/max_abs": 0.4})
 
 
 RULE = Rule(

@@ -26,8 +26,8 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict

@@ -31,8 +31,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
@@ -54,7 +54,10 @@ def measure(step: Step) -> Measured:
     """Read the receipt, and the versions of the sampled turns."""
     receipt = step.facts["publication"]
     turns = {
-        turn.sampler_version for row in step.rows if row.kept for turn in row.turns if turn.weight_digest
+        turn.sampler_version
+        for sample, kept in zip(step.samples, step.kept, strict=True)
+        for turn in sample.turns
+        if kept and turn.weight_digest
     }
     surviving = receipt.get("surviving")  # None is a NaN that was read from the record
     return Measured(

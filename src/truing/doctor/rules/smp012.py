@@ -27,8 +27,8 @@ References: https://github.com/NVIDIA/Megatron-LM/issues/4168, https://arxiv.org
 
 from collections.abc import Iterator, Mapping
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.route_difference import PLACES, RouteDifference, better_place, route_difference
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict

@@ -23,8 +23,8 @@ https://github.com/huggingface/trl/issues/5224
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.facts.id_comparison import IdPair, compare_ids
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -44,9 +44,9 @@ def measure(step: Step) -> Measured:
     """Read the trainer's count, and its first difference."""
     ids = step.facts.get("ids")
     if ids is None or ids["first"] is None:
-        return Measured(step.numbers["alignment"])
+        return Measured(step.metrics["alignment"])
     named = ids["first"]["sample_id"]
-    row = next((index for index, row in enumerate(step.rows) if row.sample_id == named), None)
+    row = next((index for index, row in enumerate(step.samples) if row.sample_id == named), None)
     return Measured(ids["equal"] / ids["total"], ids["rows"], ids["first"], row)
 
 
@@ -76,16 +76,16 @@ def _id(number: int | None) -> str:
 def example() -> Step:
     """Answers are decoded and encoded again: one has other ids, and one fewer, from its second token on."""
     step = example_step()
-    drawn, start = [20, 31, 22, 23], step.rows[0].turns[0].start
-    ids = compare_ids([IdPair(step.rows[0].sample_id, start, drawn, [20, 40, 23])])
-    return changed_step(step, numbers={"alignment": ids["equal"] / ids["total"]}, facts={"ids": ids})
+    drawn, start = [20, 31, 22, 23], step.samples[0].turns[0].start
+    ids = compare_ids([IdPair(step.samples[0].sample_id, start, drawn, [20, 40, 23])])
+    return changed_step(step, metrics={"alignment": ids["equal"] / ids["total"]}, facts={"ids": ids})
 
 
 RULE = Rule(
     code="TOK001",
     name="ids-changed",
     kind="E",
-    needs=("numbers.alignment",),
+    needs=("metrics.alignment",),
     taints=("policy",),
     measure=measure,
     judge=judge,

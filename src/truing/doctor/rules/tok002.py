@@ -21,11 +21,12 @@ References: https://arxiv.org/abs/2402.03300, docs/templates.md
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import some_begun
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 from truing.utils.format import with_count
 
@@ -57,9 +58,13 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare prompts within groups, and within hashes."""
-    prompts = [_prompt(step, index, row, part) for index, row, part in step.slices() if _counts(row)]
-    groups = [step.rows[prompt.row].group_id for prompt in prompts]
-    hashes = [step.rows[prompt.row].prompt_hash for prompt in prompts]
+    prompts = [
+        _prompt(step, index, row, part)
+        for index, row, part in step.slices()
+        if step.kept[index] and _begins(row)
+    ]
+    groups = [step.samples[prompt.row].group_id for prompt in prompts]
+    hashes = [step.samples[prompt.row].prompt_hash for prompt in prompts]
     hash_of = {prompt.row: name for prompt, name in zip(prompts, hashes, strict=True)}
     named = sum(
         first.whole == other.whole and hash_of[first.row] != hash_of[other.row]
@@ -68,12 +73,12 @@ def measure(step: Step) -> Measured:
     return Measured(_apart(prompts, groups), _apart(prompts, hashes), named)
 
 
-def _counts(row: Row) -> bool:
-    """Return whether a row is trained, and begins its attempt."""
-    return row.kept and ("#" not in row.sample_id or row.sample_id.endswith("#0"))
+def _begins(row: SampleFacts) -> bool:
+    """Return whether a row begins its attempt."""
+    return "#" not in row.sample_id or row.sample_id.endswith("#0")
 
 
-def _prompt(step: Step, index: int, row: Row, part: slice) -> Prompt:
+def _prompt(step: Step, index: int, row: SampleFacts, part: slice) -> Prompt:
     where = slice(part.start, part.start + row.prompt_length)
     ids, chosen = step.tokens["token_ids"][where], step.tokens["origin"][where] != Origin.FORCED
     return Prompt(index, tuple(ids.tolist()), tuple(ids[chosen].tolist()))
@@ -132,14 +137,14 @@ def example() -> Step:
     first, second = (slice(healthy.starts[row], healthy.starts[row] + 4) for row in (1, 5))
     ids[first], ids[second] = ids[second].clone(), ids[first].clone()
     hashes = {1: {"prompt_hash": "p1"}, 5: {"prompt_hash": "p0"}}
-    return changed_step(healthy, token_ids=ids, rows=hashes)
+    return changed_step(healthy, token_ids=ids, samples=hashes)
 
 
 RULE = Rule(
     code="TOK002",
     name="prompts-differ-in-group",
     kind="E",
-    needs=("token_ids", "origin", "row.group_id"),
+    needs=("token_ids", "origin", "sample.group_id"),
     taints=("policy",),
     measure=measure,
     judge=judge,

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -39,8 +39,8 @@ def measure(step: Step) -> Measured:
     """Check the first two ids of each row."""
     bos_N = step.tokens["token_ids"] == step.setup.bos_id
     doubled_N = torch.zeros_like(bos_N)
-    doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.position_in_row[1:] == 1)
-    return Measured(places(step, doubled_N), len(step.rows))
+    doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.position_in_sample[1:] == 1)
+    return Measured(places(step, doubled_N), len(step.samples))
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -61,7 +61,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The template writes BOS, and the tokenizer adds its own."""
     healthy = example_step()
-    ids = healthy.tokens["token_ids"].masked_fill(healthy.position_in_row == 1, healthy.setup.bos_id or 0)
+    ids = healthy.tokens["token_ids"].masked_fill(healthy.position_in_sample == 1, healthy.setup.bos_id or 0)
     return changed_step(healthy, token_ids=ids)
 
 
@@ -69,7 +69,7 @@ def marks_every_turn() -> Step:
     """Every turn begins with BOS."""
     step = example_step(prompt=6)
     ids = step.tokens["token_ids"].masked_fill(
-        (step.position_in_row == 3) | (step.position_in_row == 5), step.setup.bos_id or 0
+        (step.position_in_sample == 3) | (step.position_in_sample == 5), step.setup.bos_id or 0
     )
     return changed_step(step, token_ids=ids)
 

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
+from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import ClaimFields, Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -111,15 +111,15 @@ def example() -> Step:
     healthy = example_step()
     length = healthy.lengths[1]
     turn = TurnSpan(2, length - 2, FinishReason.STOP, 0, "a")
-    return changed_step(healthy, rows={1: {"turns": (turn,)}})
+    return changed_step(healthy, samples={1: {"turns": (turn,)}})
 
 
 def failed_before_its_first_word() -> Step:
     """An attempt without an answer has its prompt and a turn of no tokens."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    end, here_N = step.lengths[0], step.row_of_token == 0
+    end, here_N = step.lengths[0], step.sample_of_token == 0
     turn = TurnSpan(end, end, FinishReason.ERROR, 0, "")
-    row = {"kept": False, "inner_step": -1, "status": "error", "prompt_length": end, "turns": (turn,)}
+    row = {"status": "error", "prompt_length": end, "turns": (turn,)}
     numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")
     streams = {name: step.tokens[name].masked_fill(here_N, torch.nan) for name in numbers}
     streams |= {name: step.tokens[name] & ~here_N for name in ("policy_mask", "kl_mask")}
@@ -127,7 +127,10 @@ def failed_before_its_first_word() -> Step:
     sampled_N = here_N & (step.tokens["origin"] == Origin.SAMPLED)
     streams["origin"] = step.tokens["origin"].masked_fill(sampled_N, Origin.PROMPT)
     return with_token_gradients(
-        changed_step(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, tokens=streams)
+        with_optimizer_steps(
+            changed_step(step, samples={0: {**row, "reward": float("nan"), "text": ""}}, tokens=streams),
+            {0: -1},
+        )
     )
 
 
@@ -135,7 +138,7 @@ RULE = Rule(
     code="TOK004",
     name="turn-spans",
     kind="E",
-    needs=("origin", "row.turns"),
+    needs=("origin", "sample.turns"),
     taints=("sft", "policy"),
     measure=measure,
     judge=judge,

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
 SHOWN = torch.tensor([Origin.PROMPT, Origin.TOOL])
@@ -103,7 +104,7 @@ def _shared(message: str, text: str) -> int:
     return len(message) - at if at >= 0 else 0
 
 
-def _quoted(step: Step, row: Row, part: slice, share: float) -> tuple[float, int]:
+def _quoted(step: Step, row: SampleFacts, part: slice, share: float) -> tuple[float, int]:
     """Return the share of the prompt's end that is in the last turn too, by runs of ids."""
     ids, turn = step.tokens["token_ids"][part].tolist(), row.turns[-1]
     places = torch.isin(step.tokens["origin"][part].long(), SHOWN)[: turn.start].nonzero()[:, 0].tolist()
@@ -146,7 +147,7 @@ def _with_messages(step: Step, text: str) -> Step:
     question = {"role": "user", "content": "What is the sum of two and two, in one digit?"}
     answer = {"role": "assistant", "content": "4"}
     row = {"messages": (question, answer), "text": text}
-    return changed_step(step, rows=dict.fromkeys(range(len(step.rows)), row))
+    return changed_step(step, samples=dict.fromkeys(range(len(step.samples)), row))
 
 
 def example() -> Step:
@@ -177,7 +178,7 @@ RULE = Rule(
     code="TOK005",
     name="graded-text-holds-prompt",
     kind="S",
-    needs=("token_ids", "origin", "row.turns", "row.text", "row.messages"),
+    needs=("token_ids", "origin", "sample.turns", "sample.text", "sample.messages"),
     taints=("rewards", "policy"),
     applies=is_sampled,
     measure=measure,

@@ -23,8 +23,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
@@ -50,8 +50,8 @@ def measure(step: Step) -> Measured:
     """Count the names of calls, each attempt once however many samples it has."""
     known = step.setup.tools or ()
     called, where = Counter[str](), dict[str, int]()
-    for index in {row.rollout_id: i for i, row in reversed(list(enumerate(step.rows)))}.values():
-        for message in step.rows[index].messages:
+    for index in {row.rollout_id: i for i, row in reversed(list(enumerate(step.samples)))}.values():
+        for message in step.samples[index].messages:
             for name in _names(message):
                 called[name] += 1
                 where[name] = min(index, where.get(name, index))
@@ -89,7 +89,7 @@ def _calling(*names: str) -> Step:
         index: {"messages": ({"role": "assistant", "tool_calls": [{"function": {"name": name}}]},)}
         for index, name in enumerate(names)
     }
-    return changed_step(example_step(), rows=rows, setup={"tools": ("read_file", "send_message")})
+    return changed_step(example_step(), samples=rows, setup={"tools": ("read_file", "send_message")})
 
 
 def example() -> Step:
@@ -106,9 +106,9 @@ RULE = Rule(
     code="TOL001",
     name="unknown-tool",
     kind="S",
-    needs=("row.messages", "setup.tools"),
+    needs=("sample.messages", "setup.tools"),
     taints=("policy",),
-    applies=lambda step: is_sampled(step) and step.numbers.get("tools/calls_mean", 1.0) > 0,
+    applies=lambda step: is_sampled(step) and step.metrics.get("tools/calls_mean", 1.0) > 0,
     measure=measure,
     judge=judge,
     example=example,

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import STOP_ID, changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import STOP_ID, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -79,7 +79,7 @@ def example() -> Step:
     """Prompts are rendered without the generation prompt."""
     step = example_step()
     ids = step.tokens["token_ids"].clone()
-    ids[step.position_in_row == 3] = STOP_ID
+    ids[step.position_in_sample == 3] = STOP_ID
     return changed_step(step, token_ids=ids)
 
 
@@ -87,7 +87,7 @@ def opened() -> Step:
     """A stop ends the user's turn, and two tokens open the next."""
     step = example_step(prompt=6)
     ids = step.tokens["token_ids"].clone()
-    ids[step.position_in_row == 3] = STOP_ID
+    ids[step.position_in_sample == 3] = STOP_ID
     return changed_step(step, token_ids=ids)
 
 
@@ -95,7 +95,7 @@ RULE = Rule(
     code="TPL001",
     name="turn-not-opened",
     kind="S",
-    needs=("token_ids", "row.turns", "setup.stop_ids"),
+    needs=("token_ids", "sample.turns", "setup.stop_ids"),
     taints=("sft", "policy"),
     applies=lambda step: step.setup.stop_ids != (),
     measure=measure,

@@ -22,12 +22,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.msk007 import demonstrated_step
 from truing.doctor.rules.tok004 import failed_before_its_first_word
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
 TOKENS = 4
@@ -52,8 +53,8 @@ def measure(step: Step) -> Measured:
         recorded = before.facts.get("opening")
         if recorded and not demo and before.stage != step.stage:
             demo, stage = tuple(recorded["demonstrated"]), before.stage
-    row = next((i for i, row in enumerate(step.rows) if _kind(step, i, row) == Origin.SAMPLED), 0)
-    turns = step.rows[row].turns if step.rows else ()
+    row = next((i for i, row in enumerate(step.samples) if _kind(step, i, row) == Origin.SAMPLED), 0)
+    turns = step.samples[row].turns if step.samples else ()
     return Measured(demo, drawn, stage, row, turns[0].start if turns else 0)
 
 
@@ -73,7 +74,7 @@ def opening(step: Step, kind: Origin) -> tuple[int, ...]:
     return openings.most_common(1)[0][0] if openings else ()
 
 
-def _kind(step: Step, index: int, row: Row) -> int:
+def _kind(step: Step, index: int, row: SampleFacts) -> int:
     """Return the origin of the first turn; None for a later sample of an attempt."""
     if not row.turns or ("#" in row.sample_id and not row.sample_id.endswith("#0")):
         return -1
@@ -118,7 +119,7 @@ RULE = Rule(
     code="TPL002",
     name="opened-otherwise",
     kind="E",
-    needs=("token_ids", "origin", "row.turns"),
+    needs=("token_ids", "origin", "sample.turns"),
     taints=("sft", "policy"),
     applies=is_sampled,
     measure=measure,

@@ -24,8 +24,8 @@ References: docs/templates.md, docs/tasks.md
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -46,7 +46,7 @@ def measure(step: Step) -> Measured:
     facts = step.facts["prompts"]
     if not facts["other"]:
         return Measured(facts["asked"], 0, None, 0, "", "")
-    row = next((i for i, row in enumerate(step.rows) if row.sample_id == facts["sample_id"]), None)
+    row = next((i for i, row in enumerate(step.samples) if row.sample_id == facts["sample_id"]), None)
     texts = (f"{each['tokens']} tokens, there {each['text']!r}" for each in (facts["got"], facts["expected"]))
     return Measured(facts["asked"], facts["other"], row, facts["at"], *texts)
 

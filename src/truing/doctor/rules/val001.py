@@ -22,8 +22,7 @@ References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2006.05990
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
@@ -44,11 +43,11 @@ def measure(step: Step) -> Measured:
     error_N = (step.tokens["returns"].double() - step.tokens["value"].double()).abs()
     error_n = error_N[~error_N.isnan()]
     return Measured(
-        step.numbers["value/head_step"],
+        step.metrics["value/head_step"],
         float(error_n.max()) if len(error_n) else 0.0,
         len(error_n),
-        step.numbers.get("grad/critic_norm"),
-        step.numbers.get("lr", 0.0),
+        step.metrics.get("grad/critic_norm"),
+        step.metrics.get("lr", 0.0),
     )
 
 
@@ -74,21 +73,21 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def learning() -> Step:
     """A critic that learns."""
-    return changed_step(valued(), numbers={"value/head_step": 1e-3, "grad/critic_norm": 0.1})
+    return changed_step(valued(), metrics={"value/head_step": 1e-3, "grad/critic_norm": 0.1})
 
 
 def example() -> Step:
     """The optimizer was created before the critic."""
-    return changed_step(learning(), numbers={"value/head_step": 0.0})
+    return changed_step(learning(), metrics={"value/head_step": 0.0})
 
 
 def foreseen() -> Step:
     """Returns and values are 0."""
     step = example()
     zero_N = 0 * step.tokens["value"]
-    rows = {index: {"reward": 0.0} for index in range(len(step.rows))}
+    rows = {index: {"reward": 0.0} for index in range(len(step.samples))}
     return changed_step(
-        step, rows=rows, value=zero_N, returns=zero_N, advantage=zero_N, token_gradient=zero_N
+        step, samples=rows, value=zero_N, returns=zero_N, advantage=zero_N, token_gradient=zero_N
     )
 
 
@@ -96,7 +95,7 @@ RULE = Rule(
     code="VAL001",
     name="head-did-not-move",
     kind="E",
-    needs=("value", "returns", "numbers.value/head_step"),
+    needs=("value", "returns", "metrics.value/head_step"),
     taints=("critic", "policy"),
     # without an update the head cannot move
     applies=has_critic,

@@ -29,12 +29,11 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
-from truing.doctor.history import Past
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.step_table import StepNumbers
 from truing.types.token import Origin
 
 ROUNDING = 1e-5
@@ -69,7 +68,7 @@ def measure(step: Step) -> Measured:
     known_N = ~(value_N.isnan() | returns_N.isnan())
     if "origin" in step.tokens:
         known_N &= step.tokens["origin"] == Origin.SAMPLED
-    reported = step.numbers["value/explained_variance"]
+    reported = step.metrics["value/explained_variance"]
     last, steps = _last(step, "value/explained_variance")
     return Measured(
         reported,
@@ -83,7 +82,7 @@ def measure(step: Step) -> Measured:
 
 def _last(step: Step, name: str) -> tuple[list[float], int]:
     """Return a metric's known values in the last ten steps, and the number of steps."""
-    history = [past.numbers.get(name, math.nan) for past in step.past_of_stage] + [step.numbers[name]]
+    history = [past.metrics.get(name, math.nan) for past in step.past_of_stage] + [step.metrics[name]]
     return [each for each in history[-LAST:] if math.isfinite(each)], step.updates_before + 1
 
 
@@ -126,18 +125,18 @@ def scored() -> Step:
     step = valued()
     known_N = ~step.tokens["returns"].isnan()
     explained = _explained(step.tokens["value"][known_N].double(), step.tokens["returns"][known_N].double())
-    return changed_step(step, numbers={"value/explained_variance": explained})
+    return changed_step(step, metrics={"value/explained_variance": explained})
 
 
 def example() -> Step:
     """The reported score is that after the update."""
-    return changed_step(scored(), numbers={"value/explained_variance": 0.9})
+    return changed_step(scored(), metrics={"value/explained_variance": 0.9})
 
 
 def new() -> Step:
     """A new critic, not above 0 in its first steps."""
     step = scored()
-    scores = [Past("grpo", number, {"value/explained_variance": -0.5}, {}) for number in range(5)]
+    scores = [StepNumbers("grpo", number, {"value/explained_variance": -0.5}, {}) for number in range(5)]
     return changed_step(step, past=scores)
 
 
@@ -146,13 +145,13 @@ RULE = Rule(
     name="explained-variance",
     kind="S",
     needs=(
-        "value | numbers.value/centred_explained_variance",
-        "returns | numbers.value/centred_explained_variance",
+        "value | metrics.value/centred_explained_variance",
+        "returns | metrics.value/centred_explained_variance",
     ),
     taints=("metrics",),
     applies=lambda step: (
-        CENTRED in step.numbers
-        or ("value/explained_variance" in step.numbers if "value" in step.tokens else has_critic(step))
+        CENTRED in step.metrics
+        or ("value/explained_variance" in step.metrics if "value" in step.tokens else has_critic(step))
     ),
     measure=measure,
     judge=judge,

@@ -24,8 +24,7 @@ References: https://arxiv.org/abs/2005.12729, https://arxiv.org/abs/2006.05990
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
@@ -52,7 +51,7 @@ def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
     fact = step.facts["value"]
     sample, token = fact["where"]
-    row = next((index for index, each in enumerate(step.rows) if each.sample_id == sample), None)
+    row = next((index for index, each in enumerate(step.samples) if each.sample_id == sample), None)
     return Measured(fact["largest"], fact["scale"], fact["factor"], fact["tokens"], row, token)
 
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
-from truing.doctor.history import History, Past
+from truing.doctor.facts.id_comparison import alignment_metric, compare_ids
+from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
@@ -37,9 +38,10 @@ from truing.integrations.trl.processes import (
     ranks_of,
 )
 from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_facts
-from truing.integrations.trl.rows import Rows, joined, step_of
+from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.sample_usage import Usage
 from truing.types.sampling_params import SamplingParams
+from truing.types.step_table import StepNumbers
 
 CLIP_METHOD = "clip_grad_norm_"
 
@@ -167,9 +169,11 @@ class Audit(ABC):
         return {}
 
     def step(self, done: int, rows: Rows) -> Step:
-        """Return the update of these rows as the doctor's ``Step``."""
-        numbers = self.numbers | self.metrics(rows)
-        return step_of(self.stage, done, self.setup, rows, numbers, self.facts, self.history)
+        """Return the optimizer step of these rows as the doctor's ``Step``."""
+        ids = compare_ids(rows.pairs)
+        metrics = self.numbers | self.metrics(rows) | alignment_metric(ids)
+        facts = self.facts | ({"ids": ids} if ids["first"] else {})
+        return Step.of(rows.table(StepNumbers(self.stage, done, metrics, facts)), self.setup, self.history)
 
     def averaged_rows(self, done: int) -> Rows:
         """Return the rows of this rank, with token gradients of the average over ranks."""
@@ -218,7 +222,7 @@ class Audit(ABC):
                     f"truing: {each.claim.verdict} {each.code}: {each.claim.what} ({each.where})",
                     file=sys.stderr,
                 )
-        self.history.add(Past(step.stage, step.step, step.numbers, step.facts))
+        self.history.add(step)
         return findings
 
     def audit_update(self, done: int, clip_factor: float) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.types.sample import SampleFacts
 from truing.types.sampling_params import SamplingParams
 
 MAX_ROWS, MAX_TOKENS = 4, 512
@@ -115,9 +116,9 @@ def _training(model: nn.Module) -> Iterator[None]:
             model.eval()
 
 
-def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[Row, slice, Any]:
+def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[SampleFacts, slice, Any]:
     """Return a row, the slice of its tokens, and the fields of a sample that a plain forward reads."""
-    row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
+    row, part = step.samples[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
     ids = step.tokens["token_ids"][part]
     return (
         row,

@@ -60,7 +60,7 @@ def gradient_sum_facts(
         return torch.cat([each.detach().reshape(-1).double().cpu() for each in whole.values()])
 
     def add_rows(sums: Mapping[str, Tensor], *, rounded: bool) -> Tensor:
-        for index in range(len(step.rows)):
+        for index in range(len(step.samples)):
             with random_rounding(model, index) if rounded else nullcontext():
                 _add_gradient(sums, model, step, index, sampling_params, weights)
         return flat(sums)
@@ -71,7 +71,7 @@ def gradient_sum_facts(
     trainer_P = flat_gradient(parameters, update_index)
     about: dict[str, Any] = gradient_mass(
         clip_factor * step.tokens["token_gradient"], step.tokens["new_logprob"]
-    ) | {"rows": len(step.rows), "device": device}
+    ) | {"rows": len(step.samples), "device": device}
     if device != "cpu":
         # summed in the weights' precision, as a trainer sums micro-batches
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}

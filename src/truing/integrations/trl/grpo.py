@@ -134,7 +134,7 @@ class GrpoAudit(Audit):
 
     def metrics(self, rows: Rows) -> dict[str, float]:
         """Return metrics of an update, by Truing's names."""
-        return metrics_of(rows.rows, rows.streams)
+        return metrics_of(rows.samples, rows.streams)
 
     def examples(self, rows: Rows) -> dict[str, Example]:
         """Return the prompt of each row: its group, its generation and its digest."""

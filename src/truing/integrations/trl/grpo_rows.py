@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row, Setup
+from truing.doctor.evidence import Setup
 from truing.doctor.facts.id_comparison import IdPair
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.rows import Rows
-from truing.types.sample import TurnSpan
+from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
@@ -21,25 +21,26 @@ GENERATION_KEY = "truing_generated"
 """Key added to a micro-batch: samples, rewards, prompts and completions of its generation, by row."""
 
 
-def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, inner_step: int) -> Rows:
+def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, optimizer_step: int) -> Rows:
     """Return the rows of micro-batches.
 
     Args:
         micro_batches: of one optimizer step.
         setup: the declared settings.
-        inner_step: earlier updates on the same generation.
+        optimizer_step: earlier ones on the same generation.
     """
-    rows = Rows([], [], [])
+    rows = Rows([], [], [], [], optimizer_step)
     for micro in micro_batches:
         for b, number in enumerate(micro.inputs["truing_row"].tolist()):
-            row, streams, pairs = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY], inner_step)
-            rows.rows.append(row)
+            row, streams, pairs = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY])
+            rows.samples.append(row)
             rows.streams.append(streams)
             rows.pairs.extend(pairs)
+            rows.ranks.append(0)
     return rows
 
 
-def metrics_of(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+def metrics_of(rows: Sequence[SampleFacts], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """Return metrics of an update, by Truing's names."""
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     rewards = rewards[~rewards.isnan()]
@@ -57,8 +58,8 @@ def metrics_of(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> 
 
 
 def _row(
-    micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any], inner_step: int
-) -> tuple[Row, dict[str, Tensor], list[IdPair]]:
+    micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any]
+) -> tuple[SampleFacts, dict[str, Tensor], list[IdPair]]:
     """Return a row, its streams, and the pair of its sampled and trained ids, if they are known."""
     inputs = micro.inputs
     prompt = inputs["prompt_ids"][b][inputs["prompt_mask"][b].bool()]
@@ -104,7 +105,7 @@ def _row(
     if micro.token_gradient is not None:
         outside = ~(streams["policy_mask"] | (streams["token_gradient"].nan_to_num() != 0))
         streams["token_gradient"] = streams["token_gradient"].masked_fill(outside, math.nan)
-    facts = _doctor_row(micro, row, setup, generated, inner_step, streams, start)
+    facts = _doctor_row(micro, row, setup, generated, streams, start)
     trained = streams["token_ids"][: start + known].tolist()
     pairs = [] if drawn is None else [IdPair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
     return facts, streams, pairs
@@ -115,10 +116,9 @@ def _doctor_row(
     row: int,
     setup: Setup,
     generated: Mapping[str, Any],
-    inner_step: int,
     streams: Mapping[str, Tensor],
     start: int,
-) -> Row:
+) -> SampleFacts:
     ids, origin = streams["token_ids"].tolist(), streams["origin"].tolist()
     digest = hashlib.sha256(repr(ids[:start]).encode()).hexdigest()[:16]
     turns, at = [], 0
@@ -136,7 +136,7 @@ def _doctor_row(
     # TRL treats an answer that ends in padding as complete
     truncated = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH and ids[-1] != generated["pad"]
     name = f"{generated['number']}.{row}"
-    return Row(
+    return SampleFacts(
         sample_id=name,
         rollout_id=name,
         group_id=f"{generated['number']}.{row // (setup.group_size or 1)}",
@@ -151,7 +151,6 @@ def _doctor_row(
         status="truncated" if truncated else "done",
         truncated=truncated,
         text=text,
-        inner_step=inner_step,
         messages=messages,
     )
 

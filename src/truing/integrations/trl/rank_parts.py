@@ -82,7 +82,7 @@ def rank_facts(parts: Sequence[RankPart], copies: Callable[[str], float]) -> dic
 
 def _row_fact(parts: Sequence[RankPart], copies: Callable[[str], float]) -> dict[str, Any]:
     """Return the rows of each rank, and those that several computed."""
-    of_rank = [[row.sample_id for row in part.rows.rows] for part in parts]
+    of_rank = [[row.sample_id for row in part.rows.samples] for part in parts]
     counts = Counter(name for names in of_rank for name in set(names))
     twice = [
         [name, [rank for rank, names in enumerate(of_rank) if name in names]]

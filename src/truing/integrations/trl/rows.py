@@ -1,23 +1,25 @@
-"""Rows of an update as the doctor's, before the ranks' rows are joined to one update."""
+"""The samples of an optimizer step of TRL, before those of the ranks are joined to one table."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row, Setup, Step
-from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
-from truing.doctor.history import History
+from truing.doctor.facts.id_comparison import IdPair
+from truing.types.sample import SampleFacts
+from truing.types.step_table import PASS_STREAMS, Passes, StepNumbers, StepTable, starts_of
 
 
 class Rows(NamedTuple):
-    """Rows of one rank or of all: each with its streams [T], and ids that must be equal."""
+    """Samples of one rank or of all: each with its streams [T], and ids that must be equal."""
 
-    rows: list[Row]
+    samples: list[SampleFacts]
     streams: list[dict[str, Tensor]]
     pairs: list[IdPair]
+    ranks: list[int]  # that computed them
+    optimizer_step: int = 0  # earlier ones on the same generation
 
     def averaged(self, ranks: int) -> "Rows":
         """Return the rows with token gradients of the average over ranks: the loss of each counts 1/ranks."""
@@ -30,43 +32,32 @@ class Rows(NamedTuple):
         ]
         return self._replace(streams=streams)
 
+    def table(self, numbers: StepNumbers) -> StepTable:
+        """Return the step with these numbers; a stream is in it if every row has it."""
+        names = sorted(set.intersection(*(set(each) for each in self.streams)))
+        tokens = {name: torch.cat([each[name] for each in self.streams]) for name in names}
+        index_P = torch.arange(len(self.samples))
+        of_passes = {name: tokens.pop(name) for name in PASS_STREAMS if name in tokens}
+        return StepTable(
+            **vars(numbers),
+            samples=self.samples,
+            starts=starts_of([len(each["token_ids"]) for each in self.streams]),
+            streams=tokens,
+            passes=Passes(
+                sample=index_P,
+                optimizer_step=torch.full_like(index_P, self.optimizer_step),
+                micro_batch=torch.zeros_like(index_P),
+                rank=torch.tensor(self.ranks),
+                streams=of_passes,
+            ),
+        )
+
 
 def joined(parts: Iterable[Rows]) -> Rows:
-    """Return the rows of all parts, in their order."""
-    return Rows(*(list(chain.from_iterable(each)) for each in zip(*parts, strict=True)))
-
-
-def step_of(
-    stage: str,
-    update_index: int,
-    setup: Setup,
-    rows: Rows,
-    numbers: Mapping[str, float],
-    facts: Mapping[str, Any],
-    history: History,
-) -> Step:
-    """Return one update.
-
-    Args:
-        stage: sft or grpo.
-        update_index: from 0.
-        setup: the declared settings.
-        rows: of one optimizer step.
-        numbers: of the update.
-        facts: of the update.
-        history: earlier updates.
-    """
-    names = set.intersection(*(set(each) for each in rows.streams))
-    ids = compare_ids(rows.pairs)
-    return Step(
-        stage=stage,
-        step=update_index,
-        setup=setup,
-        rows=rows.rows,
-        lengths=[len(each["token_ids"]) for each in rows.streams],
-        tokens={name: torch.cat([each[name] for each in rows.streams]) for name in sorted(names)},
-        numbers=dict(numbers) | alignment_metric(ids),
-        facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
-        past=history.past,
-        dropped=history.dropped,
+    """Return the rows of all ranks, in their order."""
+    parts = list(parts)
+    samples, streams, pairs = (
+        list(chain.from_iterable(each)) for each in zip(*(p[:3] for p in parts), strict=True)
     )
+    ranks = [rank for rank, part in enumerate(parts) for _ in part.samples]
+    return Rows(samples, streams, pairs, ranks, parts[0].optimizer_step)

@@ -69,7 +69,7 @@ class SftAudit(Audit):
         if self.trainer.accelerator.gradient_state.end_of_dataloader:
             return {}
         examples = [ids[ids >= 0].tolist() for micro in self.micro_batches for ids in micro.inputs[IDS_KEY]]
-        names = [row.sample_id for row in rows.rows]
+        names = [row.sample_id for row in rows.samples]
         if len(names) != len(examples):
             names = [f"packed row {i} of rank {self.ranks.rank}" for i in range(len(examples))]
         return {name: Example(name, 0, digest_of(ids)) for name, ids in zip(names, examples, strict=True)}
@@ -80,7 +80,7 @@ class SftAudit(Audit):
         # some examples have no prompt, so the whole of each identifies it
         named = [
             (row.sample_id, streams["token_ids"], len(streams["token_ids"]))
-            for row, streams in zip(rows.rows, rows.streams, strict=True)
+            for row, streams in zip(rows.samples, rows.streams, strict=True)
         ]
         number = self.trainer.state.global_step - 1
         tasks = [digest_of(ids.tolist()) for _, ids, _ in named]

@@ -8,12 +8,11 @@ from itertools import accumulate, chain, groupby, pairwise, zip_longest
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row
 from truing.doctor.facts.id_comparison import IdPair
 from truing.integrations.trl.demonstrations import IDS_KEY, LENGTHS_KEY, ORIGINS_KEY, UNKNOWN
 from truing.integrations.trl.micro_batch import IGNORE_INDEX, RecordedMicroBatch
 from truing.integrations.trl.rows import Rows
-from truing.types.sample import TurnSpan
+from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.sampling_params import RAW
 from truing.types.status import FinishReason
 from truing.types.token import Origin
@@ -37,7 +36,8 @@ def rows_of_demonstrations(
     streams = list(chain.from_iterable(documents))
     first = earlier(len(streams))
     rows = [_row(f"{update_index}.{first + i}", each, limit) for i, each in enumerate(streams)]
-    return Rows(rows, streams, list(_pairs(update_index, micro_batches, list(map(len, documents)), first)))
+    pairs = list(_pairs(update_index, micro_batches, list(map(len, documents)), first))
+    return Rows(rows, streams, pairs, [0] * len(rows))
 
 
 def _documents(micro: RecordedMicroBatch) -> list[dict[str, Tensor]]:
@@ -119,13 +119,13 @@ def _split(rows: Sequence[list[int]], lengths: Sequence[int]) -> list[list[int]]
     return [ids[a:b] for a, b in pairwise(cuts)]
 
 
-def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> Row:
+def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> SampleFacts:
     ids, trained = streams["token_ids"], streams["supervised_mask"]
     demo = streams["origin"] == Origin.DEMO if "origin" in streams else trained
     turns = _turns(demo.tolist())
     prompt = turns[0].start if turns else len(ids)
     digest = hashlib.sha256(repr(ids[:prompt].tolist()).encode()).hexdigest()[:16]
-    return Row(
+    return SampleFacts(
         sample_id=name,
         rollout_id=name,
         group_id=name,
@@ -140,7 +140,6 @@ def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> Row:
         status="done",
         truncated=limit is not None and len(ids) >= limit,
         text="",
-        inner_step=0,
     )
 
 

@@ -9,7 +9,7 @@ from truing.analysis.evaluation import Evaluation
 from truing.analysis.train_result import evaluations_of
 from truing.config import resolve
 from truing.errors import LabError
-from truing.record import RunReader, StepRow
+from truing.record import RunReader, StepLine
 
 LAST_DIVISOR = 4
 """Metrics of a run are means over its last stage's last quarter."""
@@ -39,7 +39,7 @@ def _evaluation_metrics(evaluation: Evaluation) -> Mapping[str, float]:
     return {**parts, "eval/reward": evaluation.estimate().mean}
 
 
-def _last_quarter_means(steps: Sequence[StepRow]) -> Mapping[str, float]:
+def _last_quarter_means(steps: Sequence[StepLine]) -> Mapping[str, float]:
     """Return the mean of each metric over the last quarter's updates that have it."""
     last = steps[-max(1, len(steps) // LAST_DIVISOR) :]
     names = {name for row in last for name in row.metrics}

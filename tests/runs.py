@@ -4,6 +4,7 @@ import copy
 import math
 
 import torch
+from recorded import samples_of
 from safetensors.torch import load_file
 
 from truing.learner import optimizer
@@ -14,7 +15,7 @@ from truing.record import RunReader
 def rows_of(run):
     """Every recorded token stream of a run, step by step."""
     reader = RunReader(run)
-    return {(s.stage, s.step): reader.samples(s.stage, s.step) for s in reader.steps()}
+    return {(s.stage, s.step): samples_of(reader.find_table(s.stage, s.step)) for s in reader.steps()}
 
 
 def same(a, b):
@@ -30,9 +31,9 @@ def assert_same_run(one, other, *, audits=True):
     assert rows.keys() == others.keys()
     for key in rows:
         for row, twin in zip(rows[key], others[key], strict=True):
-            assert row.sample.sample_id == twin.sample.sample_id
+            assert row.sample_id == twin.sample_id
             for name in ("token_ids", "sampler_logprob", "advantage"):
-                assert same(getattr(row.sample, name), getattr(twin.sample, name)), (key, name)
+                assert same(getattr(row, name), getattr(twin, name)), (key, name)
             assert same(row.new_logprob, twin.new_logprob), key
     for a, b in zip(RunReader(one).steps(), RunReader(other).steps(), strict=True):
         measured = ("throughput/", "memory/", *(() if audits else ("mismatch/null_", "audit/")))

@@ -8,6 +8,7 @@ from truing.models.forward.collate import collate
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason
+from truing.types.step_table import Passes, StepNumbers, StepTable, table_of_samples
 from truing.types.token import Excluded, Origin
 
 
@@ -85,3 +86,20 @@ def weighted_terms(algorithm, setting, samples, scores) -> dict[str, torch.Tenso
         term.name: term.weight * term.loss(collate(samples), scores, term.denominator(samples))
         for term in algorithm.terms(setting)
     }
+
+
+def scored(row: Sample, **computed) -> tuple[Sample, dict[str, torch.Tensor]]:
+    """A sample with what its pass computed: a list or a tensor per stream."""
+    return row, {name: torch.as_tensor(values) for name, values in computed.items()}
+
+
+def table_with(*pairs: tuple[Sample, dict[str, torch.Tensor]]) -> StepTable:
+    """A step of scored samples, in one optimizer step."""
+    names = dict.fromkeys(name for _, computed in pairs for name in computed)
+    nothing = [torch.full((len(row),), torch.nan) for row, _ in pairs]
+    streams = {
+        name: torch.cat([own.get(name, nan) for (_, own), nan in zip(pairs, nothing, strict=True)])
+        for name in names
+    }
+    samples = [row for row, _ in pairs]
+    return table_of_samples(StepNumbers("grpo", 0, {}), samples, Passes.one_each(len(pairs), streams))

@@ -2,13 +2,14 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import torch
-from recorded import make_record, make_row
+from recorded import make_sample, make_table
 from runs import MINI
 
 from truing.config import resolve, to_toml
-from truing.record import RunWriter, SampleRow
+from truing.record import RunWriter
 from truing.types.sample import Sample
 
 NAN = math.nan
@@ -49,19 +50,17 @@ def opened_run(folder, **changes) -> RunWriter:
     return writer
 
 
-def changed(row: SampleRow, **streams) -> SampleRow:
-    """A row with other numbers, of the sample or of the trainer; lists become tensors."""
-    facts = {name: torch.tensor(each) if isinstance(each, list) else each for name, each in streams.items()}
-    own = {name: facts.pop(name) for name in list(facts) if name not in Sample.__dataclass_fields__}
-    return SampleRow(**vars(row) | own | {"sample": Sample(**vars(row.sample) | facts)})
+def changed(sample: Sample, **known) -> Sample:
+    """A sample with other facts or streams; lists become tensors."""
+    facts = {name: torch.tensor(each) if isinstance(each, list) else each for name, each in known.items()}
+    return replace(sample, **facts)
 
 
-def write(writer, step, stage="grpo", rows=None, facts=None, seconds=None, **metrics):
+def write(writer, step, stage="grpo", rows=None, seconds=None, **known):
     """An update with these numbers; its samples are named by stage, step and place."""
-    rows = rows or [make_row(f"0/{stage}/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
-    record = make_record(step, rows, stage, **metrics)
-    told = {"seconds": seconds or {"forward": 0.25, "backward": 0.5}, "facts": facts or {}}
-    writer.write_step(type(record)(**vars(record) | told), rows)
+    rows = rows or [make_sample(f"0/{stage}/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
+    seconds = seconds or {"forward": 0.25, "backward": 0.5}
+    writer.write_step(make_table(step, rows, stage, seconds=seconds, **known))
 
 
 def finding(code="RWD001", verdict="SUSPECT", stage="grpo", step=0, **told):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from recorded import samples_of
 from rich.console import Console
 
 import truing
@@ -43,15 +44,15 @@ class Echo:
 
 
 def rows(run, stage="grpo", step=0):
-    return RunReader(run).samples(stage, step)
+    return samples_of(RunReader(run).find_table(stage, step))
 
 
 def test_rewards_are_plain_functions_and_add_up(mini, tmp_path):
     result = truing.train(mini(stages=["grpo"]), rewards=[length, is_short], out=tmp_path / "run")
     for row in rows(result.run):
-        drawn = int(row.sample.policy_mask.sum())
+        drawn = int(row.policy_mask.sum())
         assert row.reward_parts == {"length": drawn, "is_short": float(drawn < 4)}
-        assert row.sample.reward == drawn + float(drawn < 4)
+        assert row.reward == drawn + float(drawn < 4)
     assert list(result.evaluations["base"].parts) == ["length", "is_short"]
 
 
@@ -59,7 +60,7 @@ def test_rewards_may_have_names_and_weights(mini, tmp_path):
     rewards = {"tokens": (length, 0.5), "watched": (is_short, 0.0)}
     run = truing.train(mini(stages=["grpo"]), rewards=rewards, out=tmp_path / "run").run
     for row in rows(run):
-        assert row.sample.reward == 0.5 * int(row.sample.policy_mask.sum())
+        assert row.reward == 0.5 * int(row.policy_mask.sum())
         assert row.reward_parts.keys() == {"tokens", "watched"}
 
 
@@ -75,7 +76,7 @@ def test_an_environment_may_be_your_own_object(mini, tmp_path):
         table, env=Echo(), out=tmp_path / "run", on_event=lambda kind, facts: seen.append((kind, facts))
     )
     assert set(result.evaluations["base"].reward) == set("qrstuvwx")
-    assert {row.sample.family for row in rows(result.run)} == {"echo"}
+    assert {row.family for row in rows(result.run)} == {"echo"}
     assert ("note", {"text": "made in a test"}) in seen
 
 
@@ -160,7 +161,7 @@ def test_tools_turn_an_answer_into_an_episode(mini, tmp_path):
         mini(stages=["grpo"]), env=Echo(), tools=[spell], rewards=[length], out=tmp_path / "run"
     )
     for row in rows(result.run):
-        prompt = row.sample.token_ids[: row.sample.prompt_length]
+        prompt = row.token_ids[: row.prompt_length]
         assert b"spell" in bytes(prompt[prompt < 256].tolist())
         assert row.ended_by in ("environment", "length")
 
@@ -201,7 +202,7 @@ def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):
     forms = [table, path, str(path), resolve(table)]
     runs = [truing.train(form, out=tmp_path / str(i)).run for i, form in enumerate(forms)]
     assert len({(run / "recipe.toml").read_text() for run in runs}) == 1
-    drawn = [torch.cat([row.sample.token_ids for row in rows(run, "sft")]).tolist() for run in runs]
+    drawn = [torch.cat([row.token_ids for row in rows(run, "sft")]).tolist() for run in runs]
     assert drawn[0] == drawn[1] == drawn[2] == drawn[3]
 
 

@@ -116,7 +116,7 @@ def write_run(out: Path, steps: int, samples: int, live: int, seed: int) -> None
     """Write the run."""
     train(out, samples)
     trained, rng = RunReader(out), np.random.default_rng(seed)
-    like = table_of(STAGE, 0, trained.samples(STAGE, 0))
+    like = table_of(trained.find_table(STAGE, 0))
     line, facts, new_events = (
         trained.steps()[-1].to_json(),
         trained.run_json(),

@@ -20,8 +20,8 @@ import psutil
 import truing
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.board.data.run_view import RunView
-from truing.record import RunReader, RunWriter, SampleRow, compact
-from truing.types.batch import StepRecord
+from truing.record import RunReader, RunWriter, compact
+from truing.types.step_table import StepTable
 
 STAGE = "grpo"
 RECIPE = {
@@ -35,16 +35,10 @@ RECIPE = {
 }
 
 
-def train_update(out: Path) -> tuple[StepRecord, tuple[SampleRow, ...]]:
-    """Train one update in ``out``; return its record and rows."""
-    records: list[StepRecord] = []
-
-    def on_event(kind: str, facts: dict[str, StepRecord]) -> None:
-        if kind == "step":
-            records.append(facts["record"])
-
-    truing.train(RECIPE, out=out, on_event=on_event)
-    return records[0], RunReader(out).samples(STAGE, 0)
+def train_update(out: Path) -> StepTable:
+    """Train one update in ``out``; return it."""
+    truing.train(RECIPE, out=out)
+    return RunReader(out).find_table(STAGE, 0)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -71,7 +65,7 @@ def main() -> None:
 
 def write_and_read(run: Path, updates: int, chunk: int) -> None:
     """Write ``updates`` updates in chunks, and print what writing and reading each chunk takes."""
-    record, rows = train_update(run)
+    table = train_update(run)
     follower, view = IncrementalReader(run), RunView("run", run, run.parent)
     print("   updates  write ms/update  follow ms  board ms  read all s  memory MiB")
     with RunWriter(run, resume=True) as writer:
@@ -80,7 +74,7 @@ def write_and_read(run: Path, updates: int, chunk: int) -> None:
 
             def write(steps: range = steps) -> None:
                 for step in steps:
-                    writer.write_step(replace(record, step=step), rows)
+                    writer.write_step(replace(table, step=step))
 
             written = 1000 * seconds(write) / len(steps)
             followed, shown = seconds(follower.refresh), seconds(view.refresh)
@@ -101,7 +95,7 @@ def compact_and_verify(run: Path) -> None:
     print(f"compacted in {seconds(lambda: compact(run)):.0f} s")
     reader = RunReader(run)
     reader.check_complete()
-    print(f"verified every row in {seconds(lambda: [reader.rows(step) for step in reader.steps()]):.0f} s")
+    print(f"verified every row in {seconds(lambda: [reader.table(step) for step in reader.steps()]):.0f} s")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
     start = trainer.table.detach().clone()
     trainer.randomize()
     updates = trainer.recorded_updates(trainer.draw().samples)
-    rows = updates[0].trace.samples
+    rows = updates[0].done.samples
     weights = token_weights(algo, [int(row.kl_mask.sum()) for row in rows], BUDGET)
     for update, each in enumerate(updates, start=1):
         token_gradients = []
@@ -155,7 +155,7 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
     trainer = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
     (update,) = trainer.recorded_updates(trainer.draw().samples)
-    rows, policy = update.trace.samples, update.table.double().softmax(0)
+    rows, policy = update.done.samples, update.table.double().softmax(0)
     token_gradient = policy * (policy.log() - (policy * policy.log()).sum(0))
     expected = torch.zeros_like(policy)
     weights = token_weights(algo, [int(row.policy_mask.sum()) for row in rows], BUDGET)

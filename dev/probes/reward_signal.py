@@ -26,11 +26,11 @@ def no_signal(folder: Path, algo: str) -> list[Measurement]:
     """P0. Every reward is the same, and no power of two: A = 0, and not a bit of the policy moves."""
     trainer = small_trainer(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
     before = trainer.table.detach().clone()
-    (trace,) = trainer.update(trainer.draw().samples)
-    advantage = torch.cat([row.advantage[row.policy_mask] for row in trace.samples])
+    (done,) = trainer.update(trainer.draw().samples)
+    advantage = torch.cat([row.advantage[row.policy_mask] for row in done.samples])
     return [
         exactly("largest |advantage|", float(advantage.abs().max())),
-        exactly("policy gradient", trace.grad_norms[0] if trace.grad_norms else 0.0),
+        exactly("policy gradient", done.grad_norms[0] if done.grad_norms else 0.0),
         exactly("weights that moved", int((trainer.table != before).sum())),
     ]
 

@@ -13,10 +13,10 @@ from truing.config import resolve
 from truing.envs.base import Env
 from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
+from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.session import Session, open_session
 from truing.learner.step import train_step
 from truing.learner.step_samples import StepSamples, collect_step_samples
-from truing.learner.trace import Trace
 from truing.types.sample import Sample
 
 POLICY_ALGOS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -37,9 +37,9 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, eq=False)
 class RecordedUpdate:
-    """An update: its trace, the optimizer's gradients by name, and their table."""
+    """An optimizer step: its results, the optimizer's gradients by name, and their table."""
 
-    trace: Trace
+    done: OptimizerStep
     gradients: Mapping[str, Tensor]
     table: Tensor
 
@@ -71,7 +71,7 @@ class SmallTrainer:
             self.session, self.learner.algorithm, self.learner.setting, self.stage, step
         )
 
-    def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:
+    def update(self, samples: Sequence[Sample], step: int = 0) -> list[OptimizerStep]:
         """Make an update on samples."""
         self.learner.set_learning_rates(step)
         return train_step(self.learner, samples, (self.session.recipe.seed, self.stage, step))
@@ -92,14 +92,14 @@ class SmallTrainer:
             seen.append((gradients, next(iter(self.learner.parameters.values())).detach().clone()))
 
         handle = self.learner.optimizer.register_step_pre_hook(keep)
-        traces = self.update(samples)
+        steps = self.update(samples)
         handle.remove()
-        return [RecordedUpdate(trace, *each) for trace, each in zip(traces, seen, strict=True)]
+        return [RecordedUpdate(done, *each) for done, each in zip(steps, seen, strict=True)]
 
-    def first_update(self, samples: Sequence[Sample]) -> tuple[Trace, Mapping[str, Tensor]]:
-        """Return the first of them: its trace, and its gradients by name."""
+    def first_update(self, samples: Sequence[Sample]) -> tuple[OptimizerStep, Mapping[str, Tensor]]:
+        """Return the first of them: its results, and its gradients by name."""
         seen = self.recorded_updates(samples)[0]
-        return seen.trace, seen.gradients
+        return seen.done, seen.gradients
 
     def policy(self) -> Tensor:
         """Return probabilities [V, S] of each token after each token, float64."""

@@ -41,8 +41,8 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     trainer = small_trainer(
         "tiny", algo, Letters(_some_bytes, prompts, "cccc"), stage={"prompts_per_step": 4, "group_size": 4}
     )
-    trace, gradients = trainer.first_update(trainer.draw().samples)
-    expected = _left_padded(trace.samples, token_weights(algo, [1] * len(trace.samples), 1))
+    done, gradients = trainer.first_update(trainer.draw().samples)
+    expected = _left_padded(done.samples, token_weights(algo, [1] * len(done.samples), 1))
     return [
         at_most(
             "gradient, apart from the padded one",
@@ -61,18 +61,18 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
         folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage
     ).randomize()
     updates = trainer.recorded_updates(trainer.draw().samples)
-    lengths = [int(row.policy_mask.sum()) for row in updates[0].trace.samples]
+    lengths = [int(row.policy_mask.sum()) for row in updates[0].done.samples]
     measurements = []
     for update, each in enumerate(updates, start=1):
         token_gradients = []
-        for row, weight in zip(each.trace.samples, token_weights(algo, lengths, BUDGET), strict=True):
+        for row, weight in zip(each.done.samples, token_weights(algo, lengths, BUDGET), strict=True):
             moved = (logprobs(each.table, row) - logprobs(updates[0].table, row))[row.policy_mask]
             advantage = row.advantage[row.policy_mask].double()
             factors = off_policy_factors(algo, moved, advantage, RATIO_CAP)
             token_gradient = torch.zeros(len(row), dtype=torch.float64)
             token_gradient[row.policy_mask] = advantage * factors * weight
             token_gradients.append(token_gradient)
-        expected = table_gradient(each.table, each.trace.samples, token_gradients)
+        expected = table_gradient(each.table, each.done.samples, token_gradients)
         name = f"gradient of update {update}, apart from the declared weights"
         measurements.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [
@@ -87,9 +87,9 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
     trainer = small_trainer(
         folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16}
     )
-    trace, _ = trainer.first_update(trainer.draw().samples)
+    done, _ = trainer.first_update(trainer.draw().samples)
     trained = torch.cat(
-        [row.policy_mask[policy_tokens(row) & (row.token_ids == END_ID)] for row in trace.samples]
+        [row.policy_mask[policy_tokens(row) & (row.token_ids == END_ID)] for row in done.samples]
     )
     trainer.train(2 * UPDATES)
     first, second = trainer.policy()[:, ord("a")], trainer.policy()[END_ID]
@@ -107,9 +107,9 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     with torch.no_grad():
         trainer.table[list(b"defgh")] = NEVER_LOGIT  # so that only the environment writes e and f
     before, samples = _calls(trainer), trainer.draw().samples
-    trace, gradients = trainer.first_update(samples)
+    done, gradients = trainer.first_update(samples)
     inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
-    outside = sum(int((row.policy_mask & (row.origin != Origin.SAMPLED)).sum()) for row in trace.samples)
+    outside = sum(int((row.policy_mask & (row.origin != Origin.SAMPLED)).sum()) for row in done.samples)
     within, after = (gradients[HEAD][:, ord(letter)].abs().max() for letter in "ef")
     trainer.train(UPDATES)
     return [
@@ -129,9 +129,9 @@ def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     trainer = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
     )
-    trace, _ = trainer.first_update(trainer.draw().samples)
+    done, _ = trainer.first_update(trainer.draw().samples)
     misses = []
-    for row in trace.samples:
+    for row in done.samples:
         chosen = row.returns[row.policy_mask].double()
         misses.append(float((chosen - 0.5 ** torch.arange(len(chosen) - 1, -1, -1)).abs().max()))
     yield at_most("returns, apart from ½ for each token chosen since", max(misses), ROUNDING)
@@ -150,12 +150,11 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         with torch.no_grad():
             trainer.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
         drawn = trainer.draw()
-        trace, _ = trainer.first_update(drawn.samples)
+        done, _ = trainer.first_update(drawn.samples)
         played = [rollout for rollout in drawn.rollouts.values() if len(rollout.turns) == 2]
         apart = [
-            (trace.logprob[row.sample_id] - row.sampler_logprob)[row.policy_mask].abs().max()
-            for row in trace.samples
-            if row.sample_id in trace.logprob
+            (done.stream("new_logprob", row) - row.sampler_logprob)[row.policy_mask].abs().max()
+            for row in done.computed
         ]
         restarted = sum(bool(rollout.turns[1].restart_reason) for rollout in played)
         measurements += [

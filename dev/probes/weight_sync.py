@@ -52,12 +52,12 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
             ),
         ]
     trainer.table.data.copy_(versions[-1])
-    trace, gradients = trainer.first_update(samples)
+    done, gradients = trainer.first_update(samples)
     old, drew = (
-        torch.cat([getattr(row, name)[row.policy_mask] for row in trace.samples]).double()
+        torch.cat([getattr(row, name)[row.policy_mask] for row in done.samples]).double()
         for name in ("old_logprob", "sampler_logprob")
     )
-    weight, miss = (old - drew).exp(), _weighted_miss(gradients, trace.samples, versions[-1])
+    weight, miss = (old - drew).exp(), _weighted_miss(gradients, done.samples, versions[-1])
     return [
         *measurements,
         at_most(

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from recorded import make_record, make_row
+from recorded import make_sample, make_table
 
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.errors import RecordError
@@ -13,8 +13,8 @@ from truing.utils.jsonl import dump_json
 
 
 def write(writer, step, **metrics):
-    rows = [make_row(f"s{step}")]
-    writer.write_step(make_record(step, rows, **metrics), rows)
+    rows = [make_sample(f"s{step}")]
+    writer.write_step(make_table(step, rows, **metrics))
 
 
 def test_only_what_moved_is_read(tmp_path, monkeypatch):

@@ -9,7 +9,8 @@ from truing.record.update_columns import columns_of
 
 def Step(metrics=None, stage="grpo", loss_label="on_policy"):
     """As much of an update as the scorecard reads."""
-    return StepLine(0, stage, loss_label, metrics or {}, {}, Segment("x.arrow", 1, ""))
+    segment = Segment("x.arrow", 1, "")
+    return StepLine(stage=stage, step=0, metrics=metrics or {}, loss_label=loss_label, segment=segment)
 
 
 def criteria_of(recipe, *steps, device="cpu"):

@@ -9,7 +9,7 @@ import threading
 from time import sleep
 
 import pytest
-from recorded import make_row
+from recorded import make_sample
 from shown import evaluation, finding, opened_run, write
 
 from truing.board.data import open_runs
@@ -183,7 +183,7 @@ def test_a_compacted_file_that_is_damaged_is_reported(copied, how):
 def test_a_segment_with_a_wrong_checksum_is_reported(tmp_path):
     with opened_run(tmp_path / "mini") as writer:
         for step in range(2):
-            write(writer, step, rows=[make_row(f"0/grpo/{step}/0/0")], lr=0.1)
+            write(writer, step, rows=[make_sample(f"0/grpo/{step}/0/0")], lr=0.1)
     path = tmp_path / "mini/rollouts/grpo-000000.arrow"
     path.write_bytes(path.read_bytes() + b" ")
     board = Board(tmp_path)
@@ -322,7 +322,7 @@ def live(folder, done):
     with opened_run(folder, grpo={"steps": 400}) as writer:
         step = 0
         while not done.is_set():
-            rows = [make_row(f"0/grpo/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
+            rows = [make_sample(f"0/grpo/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
             write(
                 writer,
                 step,
@@ -397,9 +397,9 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
     with opened_run(tmp_path / "mini") as writer:
         for step in range(4):
             write(writer, step, **{"reward/mean": 0.25})
-        board, asked, real = Board(tmp_path), [], RunView.rows
+        board, asked, real = Board(tmp_path), [], RunView.table
 
-        def rows(opened, step):
+        def table(opened, step):
             asked.append(step.metrics["reward/mean"])
             if len(asked) == 1:
                 writer.truncate_to("grpo", 1)
@@ -408,11 +408,11 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
                 raise RecordError("the segment is gone")
             return real(opened, step)
 
-        monkeypatch.setattr(RunView, "rows", rows)
+        monkeypatch.setattr(RunView, "table", table)
         answer = board.answer("update", AT | {"update": "3"})
         assert next(each["value"] for each in answer["numbers"] if each["name"] == "reward/mean") == 0.75
         assert asked == [0.25, 0.75]
-        monkeypatch.setattr(RunView, "rows", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
+        monkeypatch.setattr(RunView, "table", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
         with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once
             board.answer("update", AT | {"update": "3"})
         assert len(asked) == 3

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from recorded import make_row
+from recorded import make_sample
 from shown import changed, finding, opened_run, write
 
 from truing.board.html_report import LAST_UPDATE_SAMPLES, html_report, question
@@ -55,7 +55,7 @@ def hostile_run(tmp_path):
         for step in range(3):
             own = [
                 changed(
-                    make_row(f"0/grpo/{step}/{i // 4}/{i}~* x", 4),
+                    make_sample(f"0/grpo/{step}/{i // 4}/{i}~* x", 4),
                     text=NASTY,
                     group_id=f"0/grpo/{step}/{i // 4}",
                 )

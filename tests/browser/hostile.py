@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from recorded import make_record, make_row
+from recorded import make_sample, make_table
 
 from truing.doctor.live_doctor import finding_event
 from truing.doctor.verdict import Claim, Finding, Verdict
@@ -45,12 +45,12 @@ def write(run: Path, tokenizer: Path) -> Path:
         writer.write_run(json.loads(json.dumps(facts)))
         writer.write_recipe(EVIL)
         for step in range(2):
-            rows = [_row(f"s{i}/{SHORT}", i, LONG if (step, i) == (1, 0) else 40) for i in range(3)]
-            record = make_record(
+            rows = [_sample(f"s{i}/{SHORT}", i, LONG if (step, i) == (1, 0) else 40) for i in range(3)]
+            record = make_table(
                 step, rows, **{f"family_reward/{_safe(SHORT)}": 0.5, f"reward_part/{_safe(SHORT)}": 1.0}
             )
-            writer.write_step(replace(record, loss_label=EVIL), rows)
-        name = rows[1].sample.sample_id
+            writer.write_step(replace(record, loss_label=EVIL))
+        name = rows[1].sample_id
         for code, claim in (("MSK003", EVIL), ("LEN001", LINK)):
             result = Finding(
                 code,
@@ -74,11 +74,15 @@ def _safe(text: str) -> str:
     return text.replace("/", "|")
 
 
-def _row(name: str, seed: int, length: int):
+def _sample(name: str, seed: int, length: int):
     text = EVIL if seed else EVIL + "A" * MEGABYTE
-    row = make_row(name, length, seed=seed, reward=float(seed))
-    sample = replace(
-        row.sample,
+    messages = (
+        {"role": SHORT, "content": text},
+        {"role": "assistant", "content": text},
+        {"role": LINK, "content": [{"x": EVIL}]},
+    )
+    return replace(
+        make_sample(name, length, seed=seed, reward=float(seed)),
         group_id=SHORT,
         task_id=SHORT,
         family=SHORT,
@@ -86,15 +90,6 @@ def _row(name: str, seed: int, length: int):
         old_source="sampler",
         token_ids=torch.arange(length) % 300,
         prompt_hash=SHORT,
-    )
-    messages = (
-        {"role": SHORT, "content": text},
-        {"role": "assistant", "content": text},
-        {"role": LINK, "content": [{"x": EVIL}]},
-    )
-    return replace(
-        row,
-        sample=sample,
         text=text,
         error=text,
         status=Status.ERROR if seed == 2 else Status.DONE,

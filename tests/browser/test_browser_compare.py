@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
-from recorded import make_row
+from recorded import make_sample
 from shown import changed, evaluation, opened_run, write
 from visiting import served
 
@@ -23,7 +23,7 @@ def board(tmp_path_factory):
     for name, taught, more in (("first", 3, 0.0), ("second", 2, 0.25)):
         with opened_run(folder / name, sft={"steps": taught}) as writer:
             for step in range(taught):
-                rows = [make_row(f"0/sft/{step}/0/0", 4)]
+                rows = [make_sample(f"0/sft/{step}/0/0", 4)]
                 write(writer, step, "sft", rows=rows, **{"loss/supervised": 1.0 - more})
             writer.write_event("eval", **evaluation("after_sft", 0.5 + more))
             for step in range(3):
@@ -34,7 +34,7 @@ def board(tmp_path_factory):
             )
     for name, token in (("seven", 7), ("eight", 8)):
         with opened_run(folder / name) as writer:
-            write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=[1, 2, token, 4])])
+            write(writer, 0, rows=[changed(make_sample("0/grpo/0/0/0", 4), token_ids=[1, 2, token, 4])])
     with served(folder) as address:
         yield address
 

@@ -1,6 +1,7 @@
 """From the overview, a planted fault is three clicks away at most: its tokens marked, and its rule's page."""
 
 from playwright.sync_api import expect
+from recorded import samples_of
 
 from truing.doctor.report.recorded_findings import recorded_findings
 from truing.record import RunReader
@@ -36,10 +37,10 @@ def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted
     expect(page.locator(f'.t[data-t="{found.start}"]')).to_be_in_viewport()
     row = next(
         each
-        for each in RunReader(planted).samples("grpo", found.step)
-        if each.sample.sample_id == found.sample_id
+        for each in samples_of(RunReader(planted).find_table("grpo", found.step))
+        if each.sample_id == found.sample_id
     )
-    assert not row.sample.policy_mask[marked].any()
+    assert not row.policy_mask[marked].any()
     assert row.token_gradient[marked].abs().min() > 0
     expect(page.locator(".card")).to_contain_text("MSK003")
 
@@ -67,8 +68,8 @@ def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit,
 
 def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
     (found,) = (each for each in recorded_findings(RunReader(planted).events()) if each.code == "MSK003")
-    rows = RunReader(planted).samples(found.stage, found.step)
-    group = next(each.sample.group_id for each in rows if each.sample.sample_id == found.sample_id)
+    rows = samples_of(RunReader(planted).find_table(found.stage, found.step))
+    group = next(each.group_id for each in rows if each.sample_id == found.sample_id)
     at = f"run={planted.name}&stage={found.stage}&update={found.step + 1}"
     page = visit.go(f"#/group?{at}&group={group}&sample={found.sample_id}&token={found.start}")
     expect(page.locator(".card b").first).to_have_text(f"token {found.start}")
@@ -79,7 +80,7 @@ def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
 
 
 def test_neighbours_are_a_key_away(visit, planted):
-    names = [each.sample.sample_id for each in RunReader(planted).samples("grpo", 0)]
+    names = [each.sample_id for each in samples_of(RunReader(planted).find_table("grpo", 0))]
     page = visit.go(f"#/sample?run={planted.name}&stage=grpo&update=1&sample={names[0]}")
     expect(page.locator("h1")).to_have_text(names[0])
     page.keyboard.press(".")

@@ -2,6 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
+from recorded import samples_of
 
 from truing.record import RunReader
 
@@ -122,7 +123,7 @@ def test_back_leads_to_where_somebody_was(visit, rich):
 
 
 def test_the_tint_that_was_chosen_goes_along(visit, rich):
-    names = [each.sample.sample_id for each in RunReader(rich).samples("grpo", 0)]
+    names = [each.sample_id for each in samples_of(RunReader(rich).find_table("grpo", 0))]
     page = visit.go(f"#/sample?run={rich.name}&stage=grpo&update=1&sample={names[0]}")
     page.keyboard.press("t")
     chosen = page.locator("#tint").input_value()

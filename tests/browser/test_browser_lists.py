@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
-from recorded import make_row
+from recorded import make_sample
 from shown import changed, opened_run, write
 from visiting import served, visiting
 
@@ -24,17 +24,20 @@ def folder(tmp_path_factory):
     """A run of one demonstration, and of an update for each prompt."""
     folder = tmp_path_factory.mktemp("lists")
     with opened_run(folder / "run", stages=["sft", "grpo"]) as writer:
-        write(writer, 0, stage="sft", rows=[changed(make_row("demo"), reward=float("nan"))])
+        write(writer, 0, stage="sft", rows=[changed(make_sample("demo"), reward=float("nan"))])
         for step in range(TASKS):
             messages = ({"role": "user", "content": f"what is {step}?"},)
             own = {"task_id": f"task-{step:03}", "group_id": f"g{step}", "messages": messages}
             rows = [
                 changed(
-                    make_row(f"{step}/{i}"), reward=float(i < passes(step)), text=f"it is <b>{i}</b>", **own
+                    make_sample(f"{step}/{i}"),
+                    reward=float(i < passes(step)),
+                    text=f"it is <b>{i}</b>",
+                    **own,
                 )
                 for i in range(4)
             ]
-            write(writer, step, rows=[changed(row, rollout_id=row.sample.sample_id) for row in rows])
+            write(writer, step, rows=[changed(row, rollout_id=row.sample_id) for row in rows])
     return folder
 
 

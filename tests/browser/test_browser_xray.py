@@ -2,6 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
+from recorded import samples_of
 from visiting import visiting
 
 from truing.record import RunReader
@@ -15,10 +16,10 @@ TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) 
 @pytest.fixture(scope="module")
 def row(agent):
     """The longest attempt of the first policy update: turns of its own, and what tools answered."""
-    rows = RunReader(agent).samples("grpo", 0)
-    result = max(rows, key=lambda each: (len(each.sample.turns), len(each.sample)))
-    origins = set(result.sample.origin.tolist())
-    assert len(result.sample.turns) > 1
+    rows = samples_of(RunReader(agent).find_table("grpo", 0))
+    result = max(rows, key=lambda each: (len(each.turns), len(each)))
+    origins = set(result.origin.tolist())
+    assert len(result.turns) > 1
     assert {Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL, Origin.SAMPLED} <= origins
     return result
 
@@ -26,7 +27,7 @@ def row(agent):
 @pytest.fixture
 def sample(visit, row):
     """Its page."""
-    name = row.sample.sample_id
+    name = row.sample_id
     return visit.go(f"#/sample?run=agent&stage=grpo&update=1&sample={name}")
 
 
@@ -36,20 +37,20 @@ def tokens(page):
 
 def test_every_token_has_its_origin_and_is_underlined_where_it_was_trained(sample, row):
     result = tokens(sample)
-    assert [each[0] for each in result] == list(range(len(row.sample)))
+    assert [each[0] for each in result] == list(range(len(row)))
     for t, classes, line, _ in result:
-        assert Origin(int(row.sample.origin[t])).name in classes, t
-        assert (line == "underline") == bool(row.sample.policy_mask[t]), t
+        assert Origin(int(row.origin[t])).name in classes, t
+        assert (line == "underline") == bool(row.policy_mask[t]), t
     drawn = [t for t, classes, *_ in result if "trained" in classes]
-    assert drawn == row.sample.policy_mask.nonzero().flatten().tolist()
-    assert sample.locator(".turn.own").count() == len(row.sample.turns)
-    assert sample.locator(".turn").count() >= 2 * len(row.sample.turns)
+    assert drawn == row.policy_mask.nonzero().flatten().tolist()
+    assert sample.locator(".turn.own").count() == len(row.turns)
+    assert sample.locator(".turn").count() >= 2 * len(row.turns)
 
 
 def test_what_was_clipped_is_reported(sample, row):
-    log = row.new_logprob - row.sample.old_logprob
-    ratio, up = log.exp(), row.sample.advantage > 0
-    clipped = row.sample.policy_mask & ((up & (ratio > 1.28)) | (~up & (ratio < 0.8)))
+    log = row.new_logprob - row.old_logprob
+    ratio, up = log.exp(), row.advantage > 0
+    clipped = row.policy_mask & ((up & (ratio > 1.28)) | (~up & (ratio < 0.8)))
     assert [
         t for t, classes, *_ in tokens(sample) if "clipped" in classes
     ] == clipped.nonzero().flatten().tolist()
@@ -69,24 +70,24 @@ def close(text, value):
 
 
 def test_the_card_says_what_the_record_says_of_a_token(sample, row):
-    t = int(row.sample.turns[-1].start) + 1
+    t = int(row.turns[-1].start) + 1
     sample.locator(f'[data-t="{t}"]').hover()
     card = sample.locator(".card")
     expect(card).to_contain_text(f"token {t}")
-    expect(card).to_contain_text(f"id {int(row.sample.token_ids[t])}")
+    expect(card).to_contain_text(f"id {int(row.token_ids[t])}")
     result = card_numbers(sample)
-    drawn = {"sampler": row.sample.sampler_logprob, "old": row.sample.old_logprob, "new": row.new_logprob}
-    drawn |= {"reference": row.sample.ref_logprob}
+    drawn = {"sampler": row.sampler_logprob, "old": row.old_logprob, "new": row.new_logprob}
+    drawn |= {"reference": row.ref_logprob}
     streams = {f"log-prob., {name}": stream for name, stream in drawn.items()}
     streams |= {"entropy": row.entropy, "raw entropy": row.raw_entropy}
     streams |= {
-        "advantage": row.sample.advantage,
+        "advantage": row.advantage,
         "token gradient": row.token_gradient,
-        "log ratio": row.new_logprob - row.sample.old_logprob,
+        "log ratio": row.new_logprob - row.old_logprob,
     }
     for name, stream in streams.items():
         assert close(result[name], float(stream[t])), name
-    tool = int((row.sample.origin == Origin.TOOL).nonzero()[0])
+    tool = int((row.origin == Origin.TOOL).nonzero()[0])
     sample.locator(f'[data-t="{tool}"]').hover()
     expect(card).to_contain_text("not trained: not sampled by the policy")
     assert card_numbers(sample)["log-prob., sampler"] == "–"
@@ -98,14 +99,14 @@ def test_tints_follow_their_numbers(sample, row):
         sample.get_by_label("tint").select_option(tint)
         painted = {t for t, _, _, paint in tokens(sample) if paint}
         assert painted, tint
-        assert all(bool(row.sample.policy_mask[t]) for t in painted), tint
+        assert all(bool(row.policy_mask[t]) for t in painted), tint
         assert f"tint={tint}" in sample.url
     sample.keyboard.press("t")
     expect(sample.get_by_label("tint")).to_have_value("none")
 
 
 def test_arrows_walk_and_the_link_makes_the_same_view_again(sample, row, board):
-    first = int(row.sample.turns[0].start)
+    first = int(row.turns[0].start)
     sample.get_by_label("tint").select_option("entropy")
     sample.locator("main").focus()
     for _ in range(3):
@@ -123,18 +124,16 @@ def test_arrows_walk_and_the_link_makes_the_same_view_again(sample, row, board):
 
 
 def test_a_group_stands_side_by_side_best_first(visit, agent):
-    rows = RunReader(agent).samples("grpo", 0)
-    group = rows[0].sample.group_id
-    own = sorted(
-        (each for each in rows if each.sample.group_id == group), key=lambda each: -each.sample.reward
-    )
+    rows = samples_of(RunReader(agent).find_table("grpo", 0))
+    group = rows[0].group_id
+    own = sorted((each for each in rows if each.group_id == group), key=lambda each: -each.reward)
     page = visit.go("#/update?run=agent&stage=grpo&update=1")
     page.get_by_role("link", name="compare group").first.click()
     page.wait_for_selector('main[data-page="group"]')
     columns = page.locator(".columns > section")
-    assert columns.locator("b a").all_inner_texts() == [each.sample.sample_id for each in own]
+    assert columns.locator("b a").all_inner_texts() == [each.sample_id for each in own]
     counts = columns.evaluate_all("all => all.map((one) => one.querySelectorAll('.t').length)")
-    assert counts == [len(each.sample) for each in own]
-    assert len({each.sample.reward for each in own}) > 1
+    assert counts == [len(each) for each in own]
+    assert len({each.reward for each in own}) > 1
     page.get_by_label("tint").select_option("advantage")
     assert page.locator(".columns .t[style]").count() > 0

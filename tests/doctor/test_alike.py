@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.evidence import changed_step
+from truing.doctor.evidence import changed_step, with_optimizer_steps
 from truing.doctor.example_steps import example_step
 from truing.doctor.rules.smp008 import RULE, bets
 from truing.doctor.verdict import Verdict
@@ -49,6 +49,6 @@ def test_attempts_whose_probability_is_not_known_are_not_bet_on():
     unknown = step.tokens["sampler_logprob"].clone()
     unknown[step.sample_of_token == 0] = torch.nan
     assert RULE.measure(changed_step(step, sampler_logprob=unknown)).group.compared == 5
-    later = changed_step(step, samples={i: {"inner_step": 1} for i in range(8)}, without=["sampler_logprob"])
+    later = with_optimizer_steps(changed_step(step, without=["sampler_logprob"]), dict.fromkeys(range(8), 1))
     assert RULE.measure(later).group.compared == 0
-    assert RULE.measure(replace(later, rows=step.samples)).group.compared == 6
+    assert RULE.measure(replace(later, passes=step.passes)).group.compared == 6

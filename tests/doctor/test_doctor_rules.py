@@ -147,7 +147,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_what_is_not_declared_is_not_checked_and_does_not_vanish(code):
-    bare = Step(stage="train", step=0, setup=Setup(), rows=[], lengths=[], tokens={}, numbers={})
+    bare = Step(stage="train", step=0, metrics={}, samples=[], starts=[0], streams={}, setup=Setup())
     _, missing = examine(bare, [RULES[code]])
     assert UNKNOWN[code] in missing[code]
 
@@ -155,14 +155,14 @@ def test_what_is_not_declared_is_not_checked_and_does_not_vanish(code):
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_what_cannot_be_in_supervised_fine_tuning_is_not_asked_there(code):
     setup = Setup(algo="sft")
-    bare = Step(stage="train", step=0, setup=setup, rows=[], lengths=[], tokens={}, numbers={})
+    bare = Step(stage="train", step=0, metrics={}, samples=[], starts=[0], streams={}, setup=setup)
     assert examine(bare, [RULES[code]]) == ([], {})
 
 
 def test_without_a_declared_kl_no_reference_is_asked_for_and_with_one_it_is():
     def asked(kl_coef):
         setup = Setup(algo="grpo", kl_coef=kl_coef)
-        bare = Step(stage="train", step=0, setup=setup, rows=[], lengths=[], tokens={}, numbers={})
+        bare = Step(stage="train", step=0, metrics={}, samples=[], starts=[0], streams={}, setup=setup)
         return {code for code in RULES if code.startswith("REF") and examine(bare, [RULES[code]])[1]}
 
     assert asked(0.0) == set()

@@ -73,7 +73,7 @@ def test_updates_that_are_not_known_are_not_counted_as_idle():
 
 def test_skipped_updates_are_not_counted_beyond_the_dropped_ones():
     step = step_after(history_of(3000, gate_held_back=1.0), metrics={"gate/held_back": 1.0})
-    step = replace(step, numbers={name: x for name, x in step.metrics.items() if name != "grad/norm"})
+    step = replace(step, metrics={name: x for name, x in step.metrics.items() if name != "grad/norm"})
     measured = opt013.measure(step)
     assert (measured.held, measured.updates) == (LAST + 1, 3001)
 

@@ -28,7 +28,7 @@ def test_each_stretch_of_a_row_is_one_and_rows_are_parted():
     length = STEP.lengths[0]
     assert second == first + length > 4
     result = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.sample_of_token) - 1))
-    last = len(STEP.starts) - 1
+    last = len(STEP.samples) - 1
     assert result.spans == (
         *(Span(0, 0, 2), Span(0, 3, 4), Span(0, length - 1, length), Span(1, 0, 2)),
         Span(last, STEP.lengths[last] - 1, STEP.lengths[last]),
@@ -41,7 +41,7 @@ def test_the_last_token_and_the_first_are_no_neighbours():
     whole = places(STEP, torch.ones(len(STEP.sample_of_token), dtype=torch.bool))
     assert whole.spans == tuple(Span(i, 0, length) for i, length in enumerate(STEP.lengths))
     ends = places(STEP, mask(0, len(STEP.sample_of_token) - 1))
-    assert [each.row for each in ends.spans] == [0, len(STEP.starts) - 1]
+    assert [each.row for each in ends.spans] == [0, len(STEP.samples) - 1]
 
 
 def test_where_there_are_none_a_claim_says_nothing():
@@ -52,7 +52,7 @@ def test_where_there_are_none_a_claim_says_nothing():
 def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
     monkeypatch.setattr(places_module, "MAX_SPANS", 2)
     every = places(STEP, torch.ones(len(STEP.sample_of_token), dtype=torch.bool))
-    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.sample_of_token), len(STEP.starts))
+    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.sample_of_token), len(STEP.samples))
 
 
 @pytest.mark.parametrize("code", ["MSK001", "ADV001", "RAT001"])
@@ -67,11 +67,11 @@ def test_an_event_marks_all_that_a_rule_means(code):
 def test_an_event_marks_every_row():
     healthy = example_step()
     mask_N = healthy.tokens["policy_mask"].clone()
-    wrong = [start + 1 for start in healthy.starts]
+    wrong = [start + 1 for start in healthy.starts[:-1]]
     mask_N[wrong] = True
     (found, *_), _ = examine(changed_step(healthy, policy_mask=mask_N), [RULES["MSK001"]])
     assert {name: [list(each) for each in spans] for name, spans in found.marks.items()} == {
-        row.sample_id: [[1, 2]] for row in healthy.rows
+        row.sample_id: [[1, 2]] for row in healthy.samples
     }
 
 

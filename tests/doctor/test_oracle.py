@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.config import OptimizerConfig
-from truing.doctor.evidence import changed_step
+from truing.doctor.evidence import changed_step, with_ranks
 from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.oracle.credit import gae, group_advantage
@@ -33,9 +33,8 @@ from truing.types.token import Support
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
 def test_a_mean_over_ranks_of_their_token_means(stage):
     step = demonstrated_step() if stage == "sft" else example_step()
-    names = [row.sample_id for row in step.samples]
-    ranks = {"rows": [{"of_rank": [names[:3], names[3:]]}]}  # 12 and 20 tokens
-    step = changed_step(step, setup={"aggregation": "rank_token_mean"}, facts={"ranks": ranks})
+    step = changed_step(step, setup={"aggregation": "rank_token_mean"})
+    step = with_ranks(step, [0] * 3 + [1] * 5)  # 12 and 20 tokens
     own_N = torch.where(step.sample_of_token < 3, 12, 20)
     mask_N = step.tokens["supervised_mask"] | step.tokens["policy_mask"]
     advantage_N = 1.0 if stage == "sft" else step.tokens["advantage"].nan_to_num().double()

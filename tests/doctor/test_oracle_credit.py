@@ -9,11 +9,11 @@ from samples import episode
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import resolve
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.history import History
 from truing.doctor.rules import RULES
-from truing.doctor.truing_run import setup_of, step_of
-from truing.record import SampleRow
-from truing.types.status import EndedBy, Status
+from truing.doctor.truing_run import setup_of
+from truing.types.step_table import Passes, StepNumbers, table_of_samples
 
 STAGES = {
     "grpo": ("ADV001", {"advantage_scale": ["group", "batch", "none"], "advantage_per": ["episode", "turn"]}),
@@ -58,15 +58,8 @@ def attempts(chance, judged):
 
 
 def recorded(samples, recipe, stage):
-    def row(sample):
-        nothing = torch.full((len(sample),), torch.nan)
-        streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "token_gradient"), nothing)
-        facts = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
-        return SampleRow(
-            sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **facts
-        )
-
-    return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, History())
+    table = table_of_samples(StepNumbers(stage, 0, {}), samples, Passes.one_each(len(samples), {}))
+    return Step.of(table, setup_of(recipe, stage), History())
 
 
 @pytest.mark.parametrize("shaping", SHAPED)
@@ -88,5 +81,5 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         assert not step.missing(rule.needs)
         assert not list(rule.judge(rule.measure(step))), (chosen, judged)
         moved = {"advantage": step.tokens["advantage"].roll(1)}
-        other = dataclasses.replace(step, tokens={**step.tokens, **moved})
+        other = changed_step(step, tokens=moved)
         assert list(rule.judge(rule.measure(other)))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from truing.doctor.diagnosis import examine
-from truing.doctor.evidence import changed_step
+from truing.doctor.evidence import changed_step, with_ranks
 from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt009, opt014
 from truing.doctor.rules.dst001 import Measured
 
@@ -120,9 +120,8 @@ def test_equal_shares_have_one_factor_and_are_still_a_denominator_of_the_rank():
     names = [row.sample_id for row in step.samples]
     rows = [dst003.NONE | {"of_rank": [names[:4], names[4:]]}]
     facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
-    (found,) = claims(
-        "DST003", changed_step(step, facts=facts, token_gradient=2 * step.tokens["token_gradient"])
-    )
+    step = changed_step(step, facts=facts, token_gradient=2 * step.tokens["token_gradient"])
+    (found,) = claims("DST003", with_ranks(step, [0] * 4 + [1] * 4))
     assert "its own" in found.what
 
 

@@ -151,12 +151,11 @@ def history_of(real, shape):
         )
         for i in range(shape.steps)
     ]
-    rows = list(real.rows)
+    samples = list(real.samples)
     if shape.rewards == "one a group":
-        places = {row.sample.group_id: 0.25 + 0.1 * (i % 5) for i, row in enumerate(rows)}
-        rows = [
-            replace(row, sample=replace(row.sample, reward=places[row.sample.group_id]), text=str(i))
-            for i, row in enumerate(rows)
+        places = {sample.group_id: 0.25 + 0.1 * (i % 5) for i, sample in enumerate(samples)}
+        samples = [
+            replace(sample, reward=places[sample.group_id], text=str(i)) for i, sample in enumerate(samples)
         ]
     recipe = real.recipe
     if cap := shape.recipe.get("cap"):
@@ -164,7 +163,7 @@ def history_of(real, shape):
     if warmup := shape.recipe.get("warmup"):
         changed = recipe.optimizer.model_copy(update={"warmup_steps": warmup})
         recipe = recipe.model_copy(update={"optimizer": changed})
-    return replace(real, steps=steps, recorded=steps, rows=rows, recipe=recipe)
+    return replace(real, steps=steps, recorded=steps, samples=samples, recipe=recipe)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -201,13 +200,13 @@ def test_a_run_that_learns_says_so_with_the_gain_and_its_interval(real):
 
 
 def test_a_cut_attempt_says_nothing_of_the_taste_of_the_reward(real):
-    rows = [
-        replace(row, sample=replace(row.sample, truncated=i % 2 == 0, reward=float(i % 2)))
-        for i, row in enumerate(real.rows * 4)
+    samples = [
+        replace(sample, truncated=i % 2 == 0, reward=float(i % 2))
+        for i, sample in enumerate(real.samples * 4)
     ]
     names = [
         each.name
-        for each in why(replace(history_of(real, SHAPES["it learns"]), rows=rows))
+        for each in why(replace(history_of(real, SHAPES["it learns"]), samples=samples))
         if each.state == "open"
     ]
     assert "the reward favours short answers" not in names

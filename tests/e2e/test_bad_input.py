@@ -8,6 +8,7 @@ import resource
 
 import pytest
 from command import truing as command
+from recorded import samples_of
 
 from truing.config import resolve, to_toml
 from truing.envs.arithmetic import env
@@ -190,12 +191,12 @@ def test_a_reward_that_fails_late_loses_no_step_and_the_run_goes_on_once_mended(
     assert refused(train(**recipe), "returned None")
     reader = RunReader(tmp_path / "run")
     assert [step.step for step in reader.steps()] == [0, 1]
-    kept = [reader.samples("grpo", i)[0].sample.token_ids.tolist() for i in range(2)]
+    kept = [samples_of(reader.find_table("grpo", i))[0].token_ids.tolist() for i in range(2)]
     monkeypatch.undo()
     assert train("--resume", **recipe).code == 0
     reader = RunReader(tmp_path / "run")
     assert [step.step for step in reader.steps()] == [0, 1, 2]
-    assert [reader.samples("grpo", i)[0].sample.token_ids.tolist() for i in range(2)] == kept
+    assert [samples_of(reader.find_table("grpo", i))[0].token_ids.tolist() for i in range(2)] == kept
 
 
 def test_a_run_directory_that_exists_is_left_as_it_is(train, tmp_path):
@@ -236,7 +237,11 @@ def test_a_full_disk_loses_nothing_and_the_run_goes_on_once_there_is_space(
     assert len(reader.steps()) == steps
 
     def drawn():
-        return [row.sample.token_ids.tolist() for step in range(steps) for row in reader.samples("sft", step)]
+        return [
+            row.token_ids.tolist()
+            for step in range(steps)
+            for row in samples_of(reader.find_table("sft", step))
+        ]
 
     kept = drawn()
     assert train("--resume").code == 0

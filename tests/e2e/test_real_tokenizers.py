@@ -222,7 +222,7 @@ def test_the_first_ratios_are_one_with_everything_on(model_folder, tmp_path, fam
     rows = run.samples("grpo", 0)
     samples = [row.sample for row in rows]
     drawn = torch.cat([sample.token_ids[sample.policy_mask] for sample in samples])
-    apart = [(row.new_logprob - row.sample.sampler_logprob)[row.sample.policy_mask] for row in rows]
+    apart = [(row.new_logprob - row.sampler_logprob)[row.policy_mask] for row in rows]
     assert len(drawn) > 100
     assert torch.cat(apart).abs().max() < 2e-5
     assert all(torch.equal(sample.policy_mask, sample.origin == Origin.SAMPLED) for sample in samples)
@@ -267,8 +267,6 @@ def test_sft_shows_what_the_template_writes(model_folder, tmp_path, family):
             ids = sample.token_ids[turn.start : turn.end]
             assert sample.supervised_mask[turn.start : turn.end].all()
             assert int(ids[-1]) in tokenizer.convert_tokens_to_ids(FAMILIES[family][3])
-    learnt = "".join(
-        tokenizer.decode(row.sample.token_ids[row.sample.supervised_mask]) for row in run.samples("sft", 0)
-    )
+    learnt = "".join(tokenizer.decode(row.token_ids[row.supervised_mask]) for row in run.samples("sft", 0))
     assert learnt.count("It is été 🙂.") == 4
     assert learnt.count("Bye.") == 4

@@ -50,7 +50,8 @@ def test_after_a_hundred_steps_the_reference_is_what_the_stage_began_with(tmp_pa
     assert len(steps) == 100
     assert steps[0].metrics["kl_all/k3"] == pytest.approx(0.0, abs=1e-6)
     assert steps[-1].metrics["kl_all/k3"] > 1e-6
-    batch = collate([row.sample for row in reader.samples("grpo", 99)])
+    table = reader.find_table("grpo", 99)
+    batch = collate([table.sample(index) for index in range(len(table.samples))])
     fresh = load("smollm2-135m", device="cpu").model
     with torch.no_grad():
         now = reference.score(batch, batch.kl_mask).logprob

@@ -5,16 +5,14 @@ import math
 
 import pytest
 import torch
-from samples import sample
+from samples import sample, scored, table_with
 
 import truing
-from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
-from truing.learner.trace import Trace
-from truing.metrics.token_streams import TokenStreams
+from truing.instrumentation.ratio_histogram import ratio_facts
+from truing.learner.optimizer_step import OptimizerStep, passes_of
 from truing.ops.losses import OBJECTIVES
-from truing.record import RunReader, SampleRow
+from truing.record import RunReader
 from truing.trainer.preflight import random_reward
-from truing.types.status import EndedBy, Status
 
 A, B, C = (sample([5], [7, 8], name=name) for name in "abc")
 
@@ -23,19 +21,9 @@ def row(ratios, advantages, name="a"):
     """A prompt token, then a sampled one per ratio; one that is None was not scored."""
     logprob = [math.nan, *(math.nan if r is None else -1.0 + math.log(r) for r in ratios)]
     advantage = torch.tensor([math.nan, *advantages])
-    absent = torch.full((len(logprob),), math.nan)
-    return SampleRow(
-        sample=sample([5], list(range(len(ratios))), name=name, advantage=advantage),
+    return scored(
+        sample([5], list(range(len(ratios))), name=name, advantage=advantage),
         new_logprob=torch.tensor(logprob, dtype=torch.float64),
-        **dict.fromkeys(("entropy", "raw_entropy", "token_gradient"), absent),
-        inner_step=0,
-        text="",
-        status=Status.DONE,
-        reward_parts={},
-        messages=(),
-        outcome={},
-        ended_by=EndedBy.ENVIRONMENT,
-        error="",
     )
 
 
@@ -46,7 +34,7 @@ def near(fact, ratio):
 
 def test_ratios_are_counted_by_the_sign_of_the_advantage():
     rows = [row([1.0, 1.5, None, 0.5], [1.0, 1.0, 1.0, 1.0]), row([1.0, 0.5, 1.0], [-1.0, -1.0, 0.0], "b")]
-    fact = ratio_facts([TokenStreams(rows)], OBJECTIVES["grpo"])
+    fact = ratio_facts(table_with(*rows), OBJECTIVES["grpo"])["ratios"]
     (found,) = fact["epochs"]
     half, same, more = (near(fact, ratio) for ratio in (0.5, 1.0, 1.5))
     assert fact["level"] == "token"
@@ -61,13 +49,13 @@ def test_ratios_are_counted_by_the_sign_of_the_advantage():
 
 
 def test_a_sequence_has_one_ratio_for_all_its_tokens():
-    fact = ratio_facts([TokenStreams([row([4.0, 1.0], [1.0, 1.0])])], OBJECTIVES["gspo"])
+    fact = ratio_facts(table_with(row([4.0, 1.0], [1.0, 1.0])), OBJECTIVES["gspo"])["ratios"]
     assert fact["level"] == "sequence"
     assert fact["epochs"][0]["positive"] == [[len(fact["edges"]), 2]]  # √(4 · 1), far above the last edge
 
 
 def test_where_nothing_was_scored_there_is_no_histogram():
-    assert ratio_facts([TokenStreams([row([None, None], [0.0, 0.0])])], OBJECTIVES["grpo"]) == {}
+    assert ratio_facts(table_with(row([None, None], [0.0, 0.0])), OBJECTIVES["grpo"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +70,12 @@ def test_where_nothing_was_scored_there_is_no_histogram():
     ],
 )
 def test_minibatches_of_an_epoch_belong_together(steps, expected):
-    traces = [Trace(number, rows) for number, rows in enumerate(steps)]
-    assert [[trace.inner_step for trace in epoch] for epoch in inner_epochs(traces)] == expected
+    passes = passes_of([A, B, C], [OptimizerStep(number, rows) for number, rows in enumerate(steps)])
+    epochs = [
+        passes.optimizer_step[passes.epoch == epoch].unique().tolist() for epoch in range(len(expected))
+    ]
+    assert epochs == expected
+    assert not (passes.epoch >= len(expected)).any()
 
 
 def trained(mini, tmp_path, **grpo):

@@ -1,6 +1,5 @@
 """Facts on row usage and on the optimizer's moments, by hand."""
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -10,32 +9,36 @@ from samples import sample
 from truing.instrumentation import optimizer_moments
 from truing.instrumentation.optimizer_moments import MomentDigests, moment_facts
 from truing.instrumentation.sample_usage import row_usage
-from truing.learner.trace import Trace
+from truing.learner.optimizer_step import OptimizerStep
 
 A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
 
 
-def trace(step, *rows, again=()):
-    return Trace(step, list(rows), backward_counts=Counter(row.sample_id for row in (*rows, *again)))
+def done(index, *rows, again=()):
+    """An optimizer step that computed each row once, and some twice."""
+    step = OptimizerStep(index, rows)
+    step.counts = torch.tensor([[1 + again.count(row) for row in rows]])
+    return step
 
 
 @pytest.mark.parametrize(
-    ("traces", "expected"),
+    ("steps", "expected"),
     [
-        ([trace(0, A, B, C, D)], {"rows": [0, 4], "twice": [], "whole": True}),
-        ([trace(0, A, B), trace(1, C, D)], {"rows": [0, 4], "twice": []}),
-        ([trace(0, A, B), trace(1, A, B)], {"rows": [2, 0, 2], "most": "a", "least": "c"}),
-        ([trace(0, A, B, C, D, again=[B])], {"rows": [0, 4], "twice": ["b"]}),
+        ([done(0, A, B, C, D)], {"rows": [0, 4], "twice": [], "whole": True}),
+        ([done(0, A, B), done(1, C, D)], {"rows": [0, 4], "twice": []}),
+        ([done(0, A, B), done(1, A, B)], {"rows": [2, 0, 2], "most": "a", "least": "c"}),
+        ([done(0, A, B, C, D, again=(B,))], {"rows": [0, 4], "twice": ["b"]}),
     ],
 )
-def test_rows_are_counted_by_update_and_by_pass(traces, expected):
-    result = row_usage(["a", "b", "c", "d"], traces, 1)
+def test_rows_are_counted_by_update_and_by_pass(steps, expected):
+    result = row_usage(["a", "b", "c", "d"], steps, 1)
     assert {name: result[name] for name in expected} == expected
 
 
 def test_a_batch_with_a_skipped_update_is_not_whole():
-    held_back = Trace(1, [C, D], skip_reason="too far")
-    assert not row_usage(["a", "b", "c", "d"], [trace(0, A, B), held_back], 1)["whole"]
+    held_back = OptimizerStep(1, [C, D])
+    held_back.skip_reason = "too far"
+    assert not row_usage(["a", "b", "c", "d"], [done(0, A, B), held_back], 1)["whole"]
 
 
 @pytest.fixture

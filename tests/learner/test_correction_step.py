@@ -24,8 +24,8 @@ def lagging(rows):
 def test_the_old_policy_is_the_trainers_own_where_the_samplers_is_corrected(tiny):
     rows = on_policy(tiny.model, GROUPS)
     stage_learner = learner(tiny.model, GRPO, correction=CorrectionConfig(method="truncate", high=3.0))
-    (trace,) = train_step(stage_learner, lagging(rows), (0, "test", 0))
-    for row, seen in zip(rows, trace.samples, strict=True):
+    (done,) = train_step(stage_learner, lagging(rows), (0, "test", 0))
+    for row, seen in zip(rows, done.samples, strict=True):
         assert seen.old_source == "recomputed"
         assert torch.allclose(seen.old_logprob[row.kl_mask], row.old_logprob[row.kl_mask], atol=1e-5)
         assert (seen.sampler_logprob[row.kl_mask] < row.old_logprob[row.kl_mask]).all()

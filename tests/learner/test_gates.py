@@ -66,25 +66,25 @@ def test_above_the_cap_updates_are_skipped(tiny, action, updates):
     cfg = GRPO.model_copy(update={"inner_epochs": 3})
     made, rows = off_reference(tiny.model, cfg, {"cap": 1e-6, "cap_action": action})
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
-    traces = train_step(made, rows, (0, "test", 0))
-    assert [bool(trace.skip_reason) for trace in traces] == [False] * updates + [True]
-    assert "more than kl.cap = 1e-06" in traces[-1].skip_reason
+    steps = train_step(made, rows, (0, "test", 0))
+    assert [bool(done.skip_reason) for done in steps] == [False] * updates + [True]
+    assert "more than kl.cap = 1e-06" in steps[-1].skip_reason
     still = all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
     assert still == (updates == 0)
     assert all(p.grad is None for p in tiny.model.parameters())
-    assert traces[-1].grad_norms == []
+    assert steps[-1].grad_norms == []
 
 
 def test_beyond_the_cap_a_run_may_end(tiny):
     made, rows = off_reference(tiny.model, GRPO, {"cap": 1e-6, "cap_action": "stop"})
-    with pytest.raises(GateError, match=r"nats per token from its reference.* at 0/test/0, inner step 0"):
+    with pytest.raises(GateError, match=r"nats per token from its reference.* at 0/test/0, optimizer step 0"):
         train_step(made, rows, (0, "test", 0))
 
 
 def test_below_the_cap_no_update_is_skipped(tiny):
     made, rows = off_reference(tiny.model, GRPO, {"cap": 1e6, "cap_action": "skip"})
-    (trace,) = train_step(made, rows, (0, "test", 0))
-    assert trace.skip_reason == ""
+    (done,) = train_step(made, rows, (0, "test", 0))
+    assert done.skip_reason == ""
     assert ALGORITHMS["grpo"].needs_reference(made.setting)
     assert [term.name for term in ALGORITHMS["grpo"].terms(UpdateConfig(GRPO, KlConfig(cap=1.0)))] == [
         "policy"

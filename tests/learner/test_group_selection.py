@@ -3,6 +3,7 @@
 import zlib
 
 import pytest
+from recorded import samples_of
 
 import truing
 from truing.config import resolve
@@ -19,9 +20,9 @@ def by_parity(rollout, task):
 def groups_of(reader, step):
     """Rewards by group, of what is trained and of what is on record only."""
     trained, left = {}, {}
-    for row in reader.samples("grpo", step):
-        where = trained if row.sample.policy_mask.any() else left
-        where.setdefault(row.sample.group_id, []).append(row.sample.reward)
+    for row in samples_of(reader.find_table("grpo", step)):
+        where = trained if row.policy_mask.any() else left
+        where.setdefault(row.group_id, []).append(row.reward)
     return trained, left
 
 
@@ -61,8 +62,8 @@ def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(r
     reader = read_run(equal_groups=action)
     for step in reader.steps():
         by_group = {}
-        for row in reader.samples("grpo", step.step):
-            by_group.setdefault(row.sample.group_id, []).append(row.sample.sample_id)
+        for row in samples_of(reader.find_table("grpo", step.step)):
+            by_group.setdefault(row.group_id, []).append(row.sample_id)
         assert all(ids == sorted(ids) for ids in by_group.values())
 
 
@@ -70,14 +71,14 @@ def test_replaced_groups_are_of_other_prompts(read_run):
     reader = read_run(equal_groups="resample", max_resample=2)
     replaced = 0
     for row in reader.steps():
-        rows = reader.samples("grpo", row.step)
+        rows = samples_of(reader.find_table("grpo", row.step))
         trained, left = groups_of(reader, row.step)
         assert len(trained) == 4
         assert all(min(rewards) == max(rewards) for rewards in left.values())
-        tasks = {r.sample.group_id: r.sample.task_id for r in rows}
+        tasks = {r.group_id: r.task_id for r in rows}
         assert len(set(tasks.values())) == len(tasks) == 4 + len(left)
         assert row.metrics["gate/equal_groups"] == len(left)
-        assert all((r.sample.excluded != Excluded.NO).all() for r in rows if r.sample.group_id in left)
+        assert all((r.excluded != Excluded.NO).all() for r in rows if r.group_id in left)
         replaced += len(left)
     assert replaced
 
@@ -87,7 +88,10 @@ def test_a_resampling_run_resumes_as_it_was(mini, read_run, tmp_path):
     one = read_run(equal_groups="resample")
     other = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "other").run)
     for step in range(3):
-        ids = [[r.sample.token_ids.tolist() for r in reader.samples("grpo", step)] for reader in (one, other)]
+        ids = [
+            [r.token_ids.tolist() for r in samples_of(reader.find_table("grpo", step))]
+            for reader in (one, other)
+        ]
         assert ids[0] == ids[1]
 
 
@@ -96,7 +100,7 @@ def test_a_resampling_run_resumes_as_it_was(mini, read_run, tmp_path):
 def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(mini, tmp_path, how):
     table = mini(sft={"steps": 20}, sampling={"max_new_tokens": 2}, gates={"truncated": how})
     reader = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
-    drawn = [row.sample for step in range(3) for row in reader.samples("grpo", step)]
+    drawn = [row for step in range(3) for row in samples_of(reader.find_table("grpo", step))]
     cut = [sample for sample in drawn if sample.truncated]
     assert 0 < len(cut) < len(drawn), "a stage whose every attempt is cut, and left out, ends the run"
     for sample in cut:

@@ -35,10 +35,10 @@ def test_the_critic_fits_what_each_state_earns(tiny, critic):
     stage_learner = learner(tiny.model, cfg, algorithm="ppo")
     head_moves = []
     for step in range(150):
-        (trace,) = train_step(stage_learner, rows, (0, "test", step))
-        head_moves.append(trace.head_step)
+        (done,) = train_step(stage_learner, rows, (0, "test", step))
+        head_moves.append(done.head_step)
     values = values_of(stage_learner, rows)
-    returns = torch.cat([row.returns[row.value_mask] for row in trace.samples])
+    returns = torch.cat([row.returns[row.value_mask] for row in done.samples])
     everywhere = torch.ones(1, len(values), dtype=torch.bool)
     assert explained_variance(values[None], returns[None], everywhere) > 0.99
     assert min(head_moves) > 0

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from recorded import samples_of
 from runs import Interrupt, assert_same_run, crash_at, mini_table, rows_of
 
 import truing
@@ -172,13 +173,13 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(whole):
     assert held.startswith(f"5 of 6 evaluation prompts are truncated to {LIMIT} tokens")
     shown = {}
     for row in (row for rows in rows_of(run).values() for row in rows):
-        assert row.sample.prompt_length <= LIMIT
-        shown.setdefault(row.sample.task_id, set()).add(row.sample.prompt_hash)
+        assert row.prompt_length <= LIMIT
+        shown.setdefault(row.task_id, set()).add(row.prompt_hash)
     assert len(shown) == 6
     assert all(len(hashes) == 1 for hashes in shown.values())
     for step in RunReader(run).steps():
         assert step.metrics["context/max"] <= LIMIT
-        names = [row.sample.task_id for row in RunReader(run).samples(step.stage, step.step)]
+        names = [row.task_id for row in samples_of(RunReader(run).find_table(step.stage, step.step))]
         whole = names.count("train0") / len(names)  # the one that fits
         assert step.metrics["context/cut_share"] == pytest.approx(1 - whole)
         assert (step.metrics["context_lost/user"] > 0) == (whole < 1)
@@ -203,8 +204,8 @@ def test_a_resumed_run_is_the_same(table, whole, tmp_path):
 def test_a_replay_renders_the_prompts_that_the_run_had(table, whole):
     again = replay_update(whole[0], resolve(table), Long(), "sft", 0)
     tasks = {each.task_id: each for each in again.env.tasks("train")}
-    for row in again.rows:
-        assert render_prompt(again.chat, tasks[row.sample.task_id]).hash == row.sample.prompt_hash
+    for row in again.table.samples:
+        assert render_prompt(again.chat, tasks[row.task_id]).hash == row.prompt_hash
 
 
 def test_prompts_that_are_one_once_they_are_cut_are_refused(table, tmp_path):
@@ -237,7 +238,7 @@ def test_check_reads_the_prompts_that_would_be_trained_on(table):
 
 def test_a_cut_is_on_record(whole):
     run, _ = whole
-    (row, *_) = (row for rows in rows_of(run).values() for row in rows if row.sample.task_id == "train5")
+    (row, *_) = (row for rows in rows_of(run).values() for row in rows if row.task_id == "train5")
     assert row.messages[0]["cut_chars"] > 0
     assert json.loads(json.dumps(row.messages[0]))["content"].startswith("[… ")
     assert RunReader(run).run_json()["judged"]["tasks_hash"]

@@ -126,9 +126,9 @@ def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
     train_step(stage_learner, on_policy(tiny.model, GROUPS), (0, "test", 0))
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     samples = on_policy(tiny.model, [dataclasses.replace(row, reward=0.1) for row in GROUPS])
-    trace = train_step(stage_learner, samples, (0, "test", 1))[0]
-    assert trace.grad_norms == [0]
-    assert trace.loss == trace.logprob == {}
+    (done,) = train_step(stage_learner, samples, (0, "test", 1))
+    assert done.grad_norms == [0]
+    assert done.loss == done.streams == {}
     for name, parameter in tiny.model.named_parameters():
         assert torch.equal(parameter, before[name]), name
 
@@ -136,19 +136,21 @@ def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
 def test_a_kl_term_asks_for_samples_without_an_advantage(tiny):
     samples = on_policy(tiny.model, GROUPS)
     stage_learner = learner(tiny.model, GRPO, kl={"coef": 0.1}, reference=CopyReference(tiny.model))
-    (trace,) = train_step(stage_learner, samples, (0, "test", 0))
-    assert set(trace.logprob) == set("abcde")
+    (done,) = train_step(stage_learner, samples, (0, "test", 0))
+    assert [row.sample_id for row in done.computed] == list("abcde")
 
 
-def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
+def test_ratios_are_one_at_the_first_optimizer_step_and_move_at_the_second(tiny):
     cfg = GRPO.model_copy(update={"inner_epochs": 2})
     samples = on_policy(tiny.model, GROUPS)
     first, second = train_step(learner(tiny.model, cfg), samples, (0, "test", 0))
     pulling = [row for row in samples if row.sample_id != "c"]  # its advantage is 0
-    assert set(first.logprob) == set(second.logprob) == {row.sample_id for row in pulling}
+    assert [row.sample_id for row in first.computed] == [row.sample_id for row in second.computed]
+    assert {row.sample_id for row in first.computed} == {row.sample_id for row in pulling}
     for row in pulling:
         drift = [
-            (t.logprob[row.sample_id] - row.old_logprob)[row.policy_mask].abs().max() for t in (first, second)
+            (each.stream("new_logprob", row) - row.old_logprob)[row.policy_mask].abs().max()
+            for each in (first, second)
         ]
         assert drift[0] < 1e-5
         assert drift[1] > 1e-4
@@ -156,8 +158,8 @@ def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
 
 def test_minibatches_split_every_epoch(tiny):
     cfg = GRPO.model_copy(update={"inner_epochs": 2, "minibatches": 2})
-    traces = train_step(learner(tiny.model, cfg), on_policy(tiny.model, GROUPS), (0, "test", 0))
-    names = [sorted(row.sample_id for row in trace.samples) for trace in traces]
+    steps = train_step(learner(tiny.model, cfg), on_policy(tiny.model, GROUPS), (0, "test", 0))
+    names = [sorted(row.sample_id for row in each.samples) for each in steps]
     assert sorted(names[0] + names[1]) == sorted(names[2] + names[3]) == list("abcde")
 
 
@@ -194,17 +196,17 @@ def test_the_reference_stays_while_the_policy_moves(tiny, lora):
 def test_supervised_tokens_alone_are_trained_and_the_mean_is_over_tokens(tiny):
     cfg = SftConfig(steps=1, learning_rate=1e-3)
     rows = [demo([5, 6], [7, 8, 9], "a"), demo([10], [11], "b")]
-    trace = train_step(learner(tiny.model, cfg, algorithm="sft"), rows, (0, "sft", 0))[0]
-    logprob = torch.cat([trace.logprob[row.sample_id][row.supervised_mask] for row in rows])
-    assert trace.loss["supervised"] == pytest.approx(-float(logprob.mean()), rel=1e-5)
-    assert trace.logprob["a"][:2].isnan().all()
+    (done,) = train_step(learner(tiny.model, cfg, algorithm="sft"), rows, (0, "sft", 0))
+    logprob = torch.cat([done.stream("new_logprob", row)[row.supervised_mask] for row in rows])
+    assert done.loss["supervised"] == pytest.approx(-float(logprob.mean()), rel=1e-5)
+    assert done.stream("new_logprob", rows[0])[:2].isnan().all()
 
 
 def test_a_non_finite_loss_stops_before_the_weights_change(tiny):
     bad = dataclasses.replace(GROUPS[1], old_logprob=torch.full((4,), -torch.inf))
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     with pytest.raises(
-        NonFiniteError, match=r"policy term of the loss is .* 0/test/0, inner step 0"
+        NonFiniteError, match=r"policy term of the loss is .* 0/test/0, optimizer step 0"
     ) as error:
         train_step(learner(tiny.model, GRPO), [GROUPS[0], bad, *GROUPS[2:]], (0, "test", 0))
     tokens, first = int(bad.policy_mask.sum()), int(bad.policy_mask.nonzero()[0])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from pydantic import ValidationError
+from recorded import samples_of
 
 import truing
 import truing.learner.learner
@@ -62,7 +63,7 @@ def test_a_run_shows_its_terms_and_their_weights(mini, tmp_path):
     # at first the policy is its reference: below the target, so the weight falls by a fifth of 12/20
     assert steps[1]["weight/kl"] == pytest.approx(0.1 * (1 - 0.2 * 12 / 20))
     for step in range(3):
-        rows = [row.sample for row in reader.samples("grpo", step)]
+        rows = samples_of(reader.find_table("grpo", step))
         shown = [row for row in rows if row.supervised_mask.any()]
         assert len(shown) == (3 if step < 2 else 0)
         assert all((row.origin[row.supervised_mask] == Origin.DEMO).all() for row in shown)

@@ -3,37 +3,21 @@
 from dataclasses import replace
 
 import pytest
-import torch
-from samples import sample
+from samples import sample, scored, table_with
 
 from truing.metrics.context import characters_lost, context_metrics, cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.episodes import episode_metrics
-from truing.record import SampleRow
-from truing.record.step_line import TRAINER_NUMBERS
-from truing.types.status import EndedBy, Status
+from truing.types.status import Status
 
 
 def message(role, content, **more):
     return {"role": role, "content": content, **more}
 
 
-def row(name, prompt, *messages):
-    """A row of a prompt of so many tokens and one sampled token."""
-    made = sample([1] * prompt, [5], name=name)
-    nothing = {key: torch.full((prompt + 1,), torch.nan) for key in TRAINER_NUMBERS}
-    return SampleRow(
-        sample=made,
-        inner_step=0,
-        text="",
-        status=Status.DONE,
-        reward_parts={},
-        messages=messages,
-        outcome={},
-        ended_by=EndedBy.ENVIRONMENT,
-        error="",
-        **nothing,
-    )
+def row(name, prompt, *messages, **known):
+    """A sample of a prompt of so many tokens and one sampled token."""
+    return sample([1] * prompt, [5], name=name, messages=messages, status=Status.DONE, **known)
 
 
 FIRST = row(
@@ -47,7 +31,7 @@ FIRST = row(
 )
 SECOND = row("b", 8, message("user", "123"))
 LATER = row("b", 9, *SECOND.messages)  # the same attempt, after the template re-rendered its earlier turns
-AGAIN = replace(LATER, sample=replace(LATER.sample, sample_id="b#1"))
+AGAIN = replace(LATER, sample_id="b#1")
 
 
 def test_contexts_are_of_samples_and_characters_of_rollouts():
@@ -86,4 +70,4 @@ def test_the_share_of_cut_prompts_is_of_rollouts():
 def test_what_answers_lost_is_not_what_prompts_lost():
     assert characters_lost(FIRST.messages, "lost_chars") == 10
     assert characters_lost(FIRST.messages, "cut_chars", "lost_chars") == 40
-    assert episode_metrics([FIRST, SECOND])["tools/lost_chars"] == 10.0
+    assert episode_metrics(table_with(scored(FIRST), scored(SECOND)))["tools/lost_chars"] == 10.0

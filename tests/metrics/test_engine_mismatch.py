@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from recorded import make_row
+from recorded import make_sample, make_table
+from samples import scored, table_with
 
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.engine_mismatch import CLASSES, engine_mismatch_metrics, token_classes
-from truing.metrics.token_streams import TokenStreams
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
@@ -19,14 +19,14 @@ RECEIPT = {"behind": 1, "rows": {"largest": 0.02}}
 
 def two_turns(drift):
     """A prompt; a call of four tokens, two of them syntax, closed by a stop; a reply; a cut text of three."""
-    row = make_row(length=9)
-    origin = row.sample.origin.clone()
+    row = make_sample(length=9)
+    origin = row.origin.clone()
     origin[5] = Origin.TOOL
     structure = torch.zeros(9, dtype=torch.bool)
     structure[[1, 2]] = True
     turns = (TurnSpan(1, 5, FinishReason.STOP, 3, "d"), TurnSpan(6, 9, FinishReason.LENGTH, 3, "d"))
     sample = replace(
-        row.sample,
+        row,
         origin=origin,
         structure=structure,
         turns=turns,
@@ -34,7 +34,7 @@ def two_turns(drift):
         excluded=torch.where(origin == Origin.SAMPLED, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8),
         sampler_logprob=torch.where(origin == Origin.SAMPLED, -1.0, torch.nan),
     )
-    return TokenStreams([replace(row, sample=sample, new_logprob=-1.0 + torch.tensor(drift))])
+    return table_with(scored(sample, new_logprob=-1.0 + torch.tensor(drift)))
 
 
 def test_each_sampled_token_has_one_class():
@@ -62,5 +62,5 @@ def test_the_mismatch_of_each_class_hand_worked():
 
 
 def test_a_class_without_a_token_is_absent():
-    metrics = engine_mismatch_metrics(TokenStreams([make_row(length=2)]), RECEIPT)
+    metrics = engine_mismatch_metrics(make_table(0, [make_sample(length=2)]), RECEIPT)
     assert [name for name in CLASSES if f"mismatch_{name}/k3" in metrics] == ["stop"]

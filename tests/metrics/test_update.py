@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from samples import scored, table_with
 
 from truing.errors import InvalidValueError
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.loss_label import loss_label
-from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import (
     entropy_metrics,
     kl_metrics,
@@ -21,8 +21,6 @@ from truing.metrics.update import (
     value_metrics,
 )
 from truing.ops.losses import OBJECTIVES
-from truing.record import SampleRow
-from truing.record.step_line import TRAINER_NUMBERS
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
@@ -33,12 +31,13 @@ P, G, F, S, D = Origin.PROMPT, Origin.TEMPLATE, Origin.FORCED, Origin.SAMPLED, O
 GRPO, GSPO, CISPO = OBJECTIVES["grpo"], OBJECTIVES["gspo"], OBJECTIVES["cispo"]
 
 
-def row(
-    name="a", group="g", origin=(P, S, S), *, reward=NAN, parts=None, status=Status.DONE, mask=None, **numbers
-) -> SampleRow:
-    """A row of given origins; streams are lists, NaN where not given."""
+COMPUTED = ("new_logprob", "entropy", "raw_entropy", "token_gradient")
+
+
+def row(name="a", group="g", origin=(P, S, S), *, reward=NAN, parts=None, mask=None, **known):
+    """A scored sample of given origins; streams are lists, NaN where not given."""
     origin = torch.tensor(origin, dtype=torch.uint8)
-    trainer = {key: torch.tensor(numbers.pop(key, [NAN] * len(origin))) for key in TRAINER_NUMBERS}
+    computed = {key: known.pop(key) for key in COMPUTED if key in known}
     sample = Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id"), name),
         **dict.fromkeys(("task_id", "family", "prompt_hash"), "x"),
@@ -47,24 +46,19 @@ def row(
         turns=(),
         sampling_params=SamplingParams(),
         reward=reward,
+        reward_parts=parts or {},
+        ended_by=EndedBy.ENVIRONMENT,
         token_ids=torch.arange(len(origin)),
         origin=origin,
         policy_mask=origin == S if mask is None else torch.tensor(mask),
         supervised_mask=origin == D,
-        **{key: torch.tensor(values) for key, values in numbers.items()},
+        **{"status": Status.DONE}
+        | {key: torch.tensor(each) if isinstance(each, list) else each for key, each in known.items()},
     )
-    rollout = {
-        "text": "",
-        "inner_step": 0,
-        "messages": (),
-        "outcome": {},
-        "ended_by": EndedBy.ENVIRONMENT,
-        "error": "",
-    }
-    return SampleRow(sample=sample, status=status, reward_parts=parts or {}, **rollout, **trainer)
+    return scored(sample, **computed)
 
 
-def policy_row(ratios, advantages, **more) -> SampleRow:
+def policy_row(ratios, advantages, **more):
     """A prompt token, then one sampled token per ratio, old log-probability −1."""
     return row(
         origin=(P, *[S] * len(ratios)),
@@ -81,8 +75,9 @@ def test_rewards_count_rollouts_once_and_skip_what_has_none():
         row("b", "g", reward=0.0, parts={"f1": 0.1}, status=Status.TRUNCATED),
         row("c", "h", reward=NAN, parts={"f1": NAN}, status=Status.ERROR),
     ]
-    rows.append(replace(rows[0], sample=replace(rows[0].sample, sample_id="a/turn2")))
-    assert reward_metrics(rows) == pytest.approx(
+    samples = [sample for sample, _ in rows]
+    samples.append(replace(samples[0], sample_id="a/turn2"))
+    assert reward_metrics(samples) == pytest.approx(
         {
             "reward/mean": 0.5,
             "reward/std": math.sqrt(0.5),  # deviations ±½: (¼ + ¼) / (2 − 1)
@@ -98,21 +93,24 @@ def test_rewards_count_rollouts_once_and_skip_what_has_none():
 def test_groups_of_equal_rewards_are_split_into_too_easy_and_too_hard():
     rewards = {"easy": (1, 1), "hard": (0, 0), "half": (0.5, 0.5), "mixed": (0, 1), "lone": (1,)}
     rows = [row(f"{g}{i}", g, reward=float(r)) for g, values in rewards.items() for i, r in enumerate(values)]
-    metrics = reward_metrics(rows)
+    metrics = reward_metrics([sample for sample, _ in rows])
     assert metrics["group/zero_variance_share"] == 3 / 4
     assert metrics["group/all_right_share"] == 1 / 4
     assert metrics["group/all_wrong_share"] == 1 / 4
 
 
 def test_demonstrations_have_a_reward_only_where_a_rollout_has_it():
-    assert reward_metrics([row(origin=(P, D, D))]) == {}
-    assert reward_metrics([row(origin=(P, D, D), reward=1.0)]) == {"reward/mean": 1.0, "truncated/share": 0.0}
+    assert reward_metrics(row(origin=(P, D, D))[:1]) == {}
+    assert reward_metrics(row(origin=(P, D, D), reward=1.0)[:1]) == {
+        "reward/mean": 1.0,
+        "truncated/share": 0.0,
+    }
 
 
 def test_tokens_are_counted_by_origin_and_by_use():
     mask, scored = [False, False, True, False, False], [NAN, NAN, -1.0, NAN, NAN]
     first = row(origin=(P, P, S, S, F), mask=mask, new_logprob=scored)
-    metrics = token_metrics(TokenStreams([first, row("b", origin=(P, G, D))]))
+    metrics = token_metrics(table_with(first, row("b", origin=(P, G, D))))
     assert metrics == pytest.approx(
         {
             "tokens/sampled": 2,
@@ -135,7 +133,7 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
     # band [0.8, 1.2]; A > 0 is clipped above, A < 0 below, and the other side still learns
     ratios = [1.5, 1.5, 0.5, 0.5, 1.0, 1.1]
     advantages = [1.0, -1.0, 1.0, -1.0, 2.0, 0.0]
-    metrics = policy_metrics(TokenStreams([policy_row(ratios, advantages)]), GRPO)
+    metrics = policy_metrics(table_with(policy_row(ratios, advantages)), GRPO)
     expected = {
         "clip/clipped_share": 2 / 6,
         "clip/high_share": 1 / 6,
@@ -164,7 +162,7 @@ def test_what_is_active_or_clipped_by_sign_adds_up_to_what_has_an_advantage():
     signs = [("active_positive", "high"), ("active_negative", "low")]
     for advantages in ([1.0, -1.0, 0.0, 2.0], [0.0, 0.0, 0.0, -1.0], [3.0, 3.0, 3.0, 3.0]):
         silent = row("b", origin=(P, S), old_logprob=[NAN, -1.0], advantage=[NAN, 0.0])
-        metrics = policy_metrics(TokenStreams([policy_row([1.3, 0.7, 1.0, 1.1], advantages), silent]), GRPO)
+        metrics = policy_metrics(table_with(policy_row([1.3, 0.7, 1.0, 1.1], advantages), silent), GRPO)
         shares = [metrics[f"clip/{part}_share"] for pair in signs for part in pair]
         assert sum(shares) == pytest.approx(sum(each != 0 for each in advantages) / 5)
         assert shares[0] + shares[2] == pytest.approx(metrics["clip/active_share"])
@@ -180,7 +178,7 @@ def test_tokens_that_are_not_trained_do_not_count():
         new_logprob=[NAN, -1.0, 5.0],
         advantage=[NAN, 1.0, 9.0],
     )
-    metrics = policy_metrics(TokenStreams([masked]), GRPO)
+    metrics = policy_metrics(table_with(masked), GRPO)
     assert metrics["ratio/max"] == 1.0
     assert metrics["advantage/mean_abs"] == metrics["advantage/max_abs"] == 1.0
     assert "ratio/std" not in metrics
@@ -188,13 +186,13 @@ def test_tokens_that_are_not_trained_do_not_count():
 
 
 def test_a_sequence_ratio_is_the_geometric_mean_of_its_tokens():
-    metrics = policy_metrics(TokenStreams([policy_row([4.0, 1.0], [1.0, 1.0])]), GSPO)
+    metrics = policy_metrics(table_with(policy_row([4.0, 1.0], [1.0, 1.0])), GSPO)
     assert metrics["ratio/min"] == metrics["ratio/max"] == pytest.approx(2.0)  # √(4 · 1)
     assert metrics["clip/high_share"] == 1.0
 
 
 def test_cispo_caps_and_does_not_clip():
-    metrics = policy_metrics(TokenStreams([policy_row([6.0, 1.0], [1.0, 1.0])]), CISPO)
+    metrics = policy_metrics(table_with(policy_row([6.0, 1.0], [1.0, 1.0])), CISPO)
     assert metrics["clip/capped_share"] == 0.5
     assert "clip/clipped_share" not in metrics
 
@@ -206,7 +204,7 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
         new_logprob=[NAN, -1.0, -1.0],
         ref_logprob=[NAN, -1.5, -1.0 + math.log(2)],
     )
-    metrics = kl_metrics(TokenStreams([one, row("b", origin=(P, S))]))  # the second has no reference
+    metrics = kl_metrics(table_with(one, row("b", origin=(P, S))))  # the second has no reference
     x = math.log(2)  # of the second token, whose k1 is −x and k3 is expm1(x) − x = 1 − log 2
     assert metrics == pytest.approx(
         {
@@ -225,27 +223,21 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
 def test_mismatch_covers_every_sampled_token_masked_or_not():
     one = row(mask=[False, True, False], sampler_logprob=[NAN, -1.0, -2.0], new_logprob=[NAN, -1.0, -2.5])
     # x = trainer − sampler = 0 and −½: k1 = 0 and ½, k3 = 0 and e^−½ − ½
-    assert mismatch_metrics(TokenStreams([one])) == pytest.approx(
+    assert mismatch_metrics(table_with(one)) == pytest.approx(
         {"mismatch/k1": 0.25, "mismatch/k3": (math.exp(-0.5) - 0.5) / 2, "mismatch/max_abs": 0.5}
     )
 
 
 def test_entropy_is_over_trained_tokens():
     one = row(mask=[False, True, False], entropy=[NAN, 1.0, 9.0], raw_entropy=[NAN, 2.0, 9.0])
-    assert entropy_metrics(TokenStreams([one])) == {"entropy/mean": 1.0, "entropy/raw": 2.0}
+    assert entropy_metrics(table_with(one)) == {"entropy/mean": 1.0, "entropy/raw": 2.0}
 
 
 def test_what_has_no_input_is_left_out_and_never_nan():
-    metrics = step_metrics(TokenStreams([row(reward=NAN)]), GRPO, first_inner=True)
+    metrics = step_metrics(table_with(row(reward=NAN)), GRPO)
     assert not any(math.isnan(value) for value in metrics.values())
     families = {name.split("/")[0] for name in metrics}
     assert families == {"tokens", "length", "context", "ended", "turns", "tools", "masked"}
-
-
-def test_mismatch_is_for_the_first_inner_step_alone():
-    one = row(sampler_logprob=[NAN, -1.0, -1.0], new_logprob=[NAN, -1.0, -1.0])
-    assert "mismatch/k1" in step_metrics(TokenStreams([one]), GRPO, first_inner=True)
-    assert "mismatch/k1" not in step_metrics(TokenStreams([one]), GRPO, first_inner=False)
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES.values(), None])
@@ -260,7 +252,7 @@ def test_every_metric_is_a_documented_float(objective):
         raw_entropy=[NAN, 1.0, 1.0],
         sampler_logprob=[NAN, -1.0, -1.0],
     )
-    metrics = step_metrics(TokenStreams([full, other]), objective, first_inner=True)
+    metrics = step_metrics(table_with(full, other), objective)
     check_metric_names(metrics)
     assert all(type(value) is float for value in metrics.values())
 
@@ -268,21 +260,21 @@ def test_every_metric_is_a_documented_float(objective):
 def test_values_are_judged_against_the_mean_of_the_returns():
     """Returns 0 and 2, V 0 and 1: half of their variance is explained. Equal returns have none to explain."""
     half = row(value=[NAN, 0.0, 1.0], returns=[NAN, 0.0, 2.0])
-    assert value_metrics(TokenStreams([half])) == {
+    assert value_metrics(table_with(half)) == {
         "returns/mean": 1.0,
         "returns/std": pytest.approx(2**0.5),
         "value/mean": 0.5,
         "value/explained_variance": 0.5,
     }
     equal = row(value=[NAN, 0.0, 1.0], returns=[NAN, 2.0, 2.0])
-    assert "value/explained_variance" not in value_metrics(TokenStreams([equal]))
+    assert "value/explained_variance" not in value_metrics(table_with(equal))
     uncritical = row(returns=[NAN, 0.0, 2.0])
-    assert value_metrics(TokenStreams([uncritical])).keys() == {"returns/mean", "returns/std"}
-    assert value_metrics(TokenStreams([row()])) == {}
+    assert value_metrics(table_with(uncritical)).keys() == {"returns/mean", "returns/std"}
+    assert value_metrics(table_with(row())) == {}
 
 
 def label(rows, objective=GRPO, loss=0.0, grad_norm=0.5):
-    return loss_label(TokenStreams(rows), objective, loss=loss, grad_norm=grad_norm)
+    return loss_label(table_with(*rows), objective, loss=loss, grad_norm=grad_norm)
 
 
 def test_an_on_policy_loss_near_zero_is_expected():

@@ -28,19 +28,20 @@ def big(tmp_path_factory):
 def test_every_step_can_be_read_and_the_columns_say_the_same(big):
     reader = RunReader(big)
     steps = reader.steps()
-    rows = [row for step in steps for row in reader.rows(step)]
+    tables = [reader.table(step) for step in steps]
+    samples = [table.sample(i) for table in tables for i in range(SAMPLES)]
     assert [step.step for step in steps] == list(range(STEPS))
     assert len(list((big / "rollouts").iterdir())) == LIVE
-    assert len(rows) == STEPS * SAMPLES
+    assert len(samples) == STEPS * SAMPLES
     known = SampleColumns(big).refresh(map(SegmentRef.from_step, steps))
     assert not known.unreadable
     for name in ("sample_id", "group_id", "task_id", "family", "reward", "truncated", "prompt_length"):
-        assert known.table[name].to_pylist() == [getattr(row.sample, name) for row in rows], name
-    assert known.table["turn_tokens"].to_pylist() == [int(row.sample.policy_mask.sum()) for row in rows]
-    for row in rows:
-        said = row.sample.token_ids[row.sample.policy_mask].tolist()
+        assert known.table[name].to_pylist() == [getattr(sample, name) for sample in samples], name
+    assert known.table["turn_tokens"].to_pylist() == [int(sample.policy_mask.sum()) for sample in samples]
+    for row in samples:
+        said = row.token_ids[row.policy_mask].tolist()
         assert bytes(said[: len(row.text)]).decode() == row.text == row.messages[-1]["content"]
-        assert (row.status == Status.TRUNCATED) == (len(said) == len(row.text)) == row.sample.truncated
+        assert (row.status == Status.TRUNCATED) == (len(said) == len(row.text)) == row.truncated
 
 
 def test_its_lines_are_those_of_a_run(big):
@@ -48,7 +49,7 @@ def test_its_lines_are_those_of_a_run(big):
     steps = reader.steps()
     check_metric_names({name for step in steps for name in step.metrics})
     for step in steps:
-        rewards = [row.sample.reward for row in reader.rows(step)]
+        rewards = [sample.reward for sample in reader.table(step).samples]
         assert step.metrics["reward/mean"] == pytest.approx(sum(rewards) / SAMPLES)
     facts = reader.run_json()
     assert facts["recipe"]["grpo"]["steps"] == STEPS
@@ -61,7 +62,7 @@ def test_its_lines_are_those_of_a_run(big):
 
 
 def test_it_can_be_compacted(big):
-    before = len(RunReader(big).samples("grpo", STEPS - 1))
+    before = len(RunReader(big).find_table("grpo", STEPS - 1).samples)
     assert compact(big) == STEPS
-    assert len(RunReader(big).samples("grpo", STEPS - 1)) == before
+    assert len(RunReader(big).find_table("grpo", STEPS - 1).samples) == before
     RunReader(big).check_complete()

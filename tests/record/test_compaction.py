@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from pyarrow.parquet import ParquetFile
-from recorded import make_record, make_row, same_row, support_of, write_steps
+from recorded import make_passes, make_sample, make_table, same_table, support_of, write_steps
 
 import truing.record.compaction as compaction
 import truing.record.store as store
 from truing.errors import RecordError
-from truing.record import RunReader, RunWriter, SampleRow, compact
+from truing.record import RunReader, RunWriter, compact
 from truing.record.index import METADATA_KEY
 from truing.record.segments import SCHEMA, table_of
 from truing.types.sampling_params import SamplingParams
@@ -23,13 +23,11 @@ STRIDE = 211  # between the bytes that are flipped; prime, so that no column is 
 
 def read_all(run):
     reader = RunReader(run)
-    return {(s.stage, s.step): reader.samples(s.stage, s.step) for s in reader.steps()}
+    return {(s.stage, s.step): reader.find_table(s.stage, s.step) for s in reader.steps()}
 
 
 def same(a, b):
-    return list(a) == list(b) and all(
-        len(a[k]) == len(b[k]) and all(same_row(x, y) for x, y in zip(a[k], b[k], strict=True)) for k in a
-    )
+    return list(a) == list(b) and all(same_table(a[k], b[k]) for k in a)
 
 
 def segments(run):
@@ -44,34 +42,34 @@ def test_compaction_changes_nothing_that_a_reader_sees(run):
 
 
 def test_every_bit_of_a_nan_survives(tmp_path):
-    odd = make_row("a", 4, sampling_params=SamplingParams(top_k=2), support=support_of(0, 2, 0, 1))
+    odd = make_sample("a", 4, sampling_params=SamplingParams(top_k=2), support=support_of(0, 2, 0, 1))
     bits = torch.tensor(
         [0x7FC00000, -0x400000, -(2**31), 0x7F800001], dtype=torch.int32
     )  # NaN, -NaN, -0.0, sNaN
-    odd = SampleRow(**vars(odd) | {"entropy": bits.view(torch.float32)})
+    table = make_table(0, [odd], passes=make_passes([odd], entropy=bits.view(torch.float32)))
     with RunWriter(tmp_path / "run") as writer:
-        writer.write_step(make_record(0, [odd]), [odd])
+        writer.write_step(table)
         for step in (1, 2):  # two equal segments
-            writer.write_step(make_record(step, []), [])
+            writer.write_step(make_table(step, []))
         write_steps(writer, [3])
     compact(tmp_path / "run")
-    (read,) = RunReader(tmp_path / "run").samples("grpo", 0)
-    assert torch.equal(read.entropy.view(torch.int32), bits)
-    assert same_row(read, odd)
-    assert RunReader(tmp_path / "run").samples("grpo", 2) == ()
-    assert len(RunReader(tmp_path / "run").samples("grpo", 3)) == 2
+    read = RunReader(tmp_path / "run").find_table("grpo", 0)
+    assert torch.equal(read.tokens["entropy"].view(torch.int32), bits)
+    assert same_table(read, table)
+    assert RunReader(tmp_path / "run").find_table("grpo", 2).samples == []
+    assert len(RunReader(tmp_path / "run").find_table("grpo", 3).samples) == 2
 
 
 def test_compacting_again_adds_what_came_since_and_drops_what_was_forgotten(run):
     compact(run)
     with RunWriter(run, resume=True) as writer:
         writer.truncate_to("grpo", 2)
-        rows = [make_row("other")]
-        writer.write_step(make_record(2, rows), rows)
+        rows = [make_sample("other")]
+        writer.write_step(make_table(2, rows))
         write_steps(writer, [3])
     before = read_all(run)
     assert segments(run) == ["grpo-000002.arrow", "grpo-000003.arrow"]
-    assert before["grpo", 2][0].sample.sample_id == "other"
+    assert before["grpo", 2].samples[0].sample_id == "other"
     assert compact(run) == 4
     assert segments(run) == []
     assert same(read_all(run), before)
@@ -145,7 +143,7 @@ def test_a_cut_parquet_file_is_named(run):
     path = run / "rollouts.parquet"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(RecordError, match=r"grpo-000000\.arrow cannot be read from .*rollouts\.parquet"):
-        RunReader(run).samples("grpo", 0)
+        RunReader(run).find_table("grpo", 0)
 
 
 def test_the_file_is_opened_once_however_many_steps_it_has(run, monkeypatch):
@@ -174,9 +172,9 @@ def groups_of(run):
 def test_steps_share_a_row_group_until_it_is_full_and_none_is_split(tmp_path, monkeypatch):
     with RunWriter(tmp_path / "run") as writer:
         write_steps(writer, range(7))
-        writer.write_step(make_record(7, []), [])
+        writer.write_step(make_table(7, []))
     before = read_all(tmp_path / "run")
-    size = table_of("grpo", 0, before["grpo", 0]).nbytes
+    size = table_of(before["grpo", 0]).nbytes
     monkeypatch.setattr(compaction, "ROW_GROUP_BYTES", 2.5 * size)
     compact(tmp_path / "run")
     assert groups_of(tmp_path / "run") == ([[0, 1, 2], [3, 4, 5], [6, 7]], [6, 6, 2])
@@ -190,7 +188,7 @@ def test_steps_share_a_row_group_until_it_is_full_and_none_is_split(tmp_path, mo
 def test_steps_read_in_order_read_each_row_group_once(tmp_path, monkeypatch):
     with RunWriter(tmp_path / "run") as writer:
         write_steps(writer, range(6))
-    size = table_of("grpo", 0, RunReader(tmp_path / "run").samples("grpo", 0)).nbytes
+    size = table_of(RunReader(tmp_path / "run").find_table("grpo", 0)).nbytes
     monkeypatch.setattr(compaction, "ROW_GROUP_BYTES", 2.5 * size)
     compact(tmp_path / "run")
     read = []
@@ -208,13 +206,13 @@ def test_steps_read_in_order_read_each_row_group_once(tmp_path, monkeypatch):
 def test_a_reader_sees_the_file_that_took_the_place_of_another(run):
     reader = RunReader(run)
     compact(run)
-    assert len(reader.samples("grpo", 2)) == 2
+    assert len(reader.find_table("grpo", 2).samples) == 2
     with RunWriter(run, resume=True) as writer:
         writer.truncate_to("grpo", 2)
-        rows = [make_row("other")]
-        writer.write_step(make_record(2, rows), rows)
+        rows = [make_sample("other")]
+        writer.write_step(make_table(2, rows))
     compact(run)
-    assert [row.sample.sample_id for row in reader.samples("grpo", 2)] == ["other"]
+    assert [sample.sample_id for sample in reader.find_table("grpo", 2).samples] == ["other"]
 
 
 def test_a_damaged_group_names_the_step_and_spares_the_other_groups(tmp_path, monkeypatch):
@@ -229,19 +227,19 @@ def test_a_damaged_group_names_the_step_and_spares_the_other_groups(tmp_path, mo
     path.write_bytes(data)
     reader = RunReader(tmp_path / "run")
     with pytest.raises(RecordError, match=r"grpo-000001\.arrow cannot be read from .*rollouts\.parquet"):
-        reader.samples("grpo", 1)
-    assert len(reader.samples("grpo", 0)) == len(reader.samples("grpo", 2)) == 2
+        reader.find_table("grpo", 1)
+    assert len(reader.find_table("grpo", 0).samples) == len(reader.find_table("grpo", 2).samples) == 2
 
 
 @pytest.mark.parametrize("value", [None, b"[]", b"bm8gc3RyZWFt"])
 def test_a_file_of_another_form_is_said_to_be_one(run, value):
-    table = table_of("grpo", 0, RunReader(run).samples("grpo", 0))
+    table = table_of(RunReader(run).find_table("grpo", 0))
     (run / "rollouts/grpo-000000.arrow").unlink()
     with pq.ParquetWriter(run / "rollouts.parquet", SCHEMA) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({METADATA_KEY: value} if value else {"truing.digests": "[]"})
     for ask in (
-        lambda: RunReader(run).samples("grpo", 0),
+        lambda: RunReader(run).find_table("grpo", 0),
         lambda: compact(run),
         RunReader(run).check_complete,
     ):
@@ -262,7 +260,7 @@ def test_a_line_that_counts_other_rows_is_found(run):
     path = run / "steps.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"rows": 2', b'"rows": 3', 1))
     with pytest.raises(RecordError, match="not of one step"):
-        RunReader(run).samples("grpo", 0)
+        RunReader(run).find_table("grpo", 0)
     with pytest.raises(RecordError, match="not of one step"):
         compact(run)
     assert len(segments(run)) == 3

@@ -2,11 +2,13 @@
 
 import pyarrow as pa
 import torch
-from recorded import make_row, support_of
+from recorded import make_passes, make_sample, make_table, support_of
 
 from truing.record.digest import content_digest, content_digests
 from truing.record.segments import SCHEMA, table_of
+from truing.types.sample import FLOAT_STREAMS
 from truing.types.sampling_params import SamplingParams
+from truing.types.step_table import PASS_STREAMS
 
 
 def nested(values):
@@ -45,16 +47,18 @@ def test_a_digest_distinguishes_what_differs_and_nothing_else():
 def test_every_column_is_in_the_digest():
     sampling_params = SamplingParams(top_k=2)
     rows = [
-        make_row(
+        make_sample(
             f"s{i}",
             sampling_params=sampling_params,
             support=support_of(0, i, 1),
             routes=torch.full((3, 2 + i, 2), i, dtype=torch.int16),
             seed=i,
+            **{name: torch.full((3,), float(i)) for name in FLOAT_STREAMS},
         )
         for i in range(2)
     ]
-    table = table_of("grpo", 0, rows)
+    passes = make_passes(rows, **{name: torch.arange(6.0) for name in PASS_STREAMS})
+    table = table_of(make_table(0, rows, passes=passes))
     values = {content_digest(table)}
     for at, field in enumerate(SCHEMA):
         other = table.set_column(at, field, [table[field.name].combine_chunks().take(pa.array([1, None]))])

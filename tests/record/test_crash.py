@@ -8,7 +8,7 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
-from recorded import NAN, make_record, make_row, same_row, write_steps
+from recorded import NAN, make_sample, make_table, same_table, write_steps
 
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
@@ -16,7 +16,7 @@ from truing.record import RunReader, RunWriter
 
 def read_all(run):
     reader = RunReader(run)
-    return {(s.stage, s.step): reader.samples(s.stage, s.step) for s in reader.steps()}
+    return {(s.stage, s.step): reader.find_table(s.stage, s.step) for s in reader.steps()}
 
 
 def test_steps_cut_at_every_byte_lose_at_most_the_last(run):
@@ -39,7 +39,7 @@ def test_a_run_cut_at_any_byte_of_its_lines_can_be_resumed(run, tmp_path):
             write_steps(writer, range(whole, 3))
         again, before = read_all(copy), read_all(run)
         assert list(again) == list(before)
-        assert all(same_row(a, b) for key in before for a, b in zip(again[key], before[key], strict=True))
+        assert all(same_table(again[key], before[key]) for key in before)
 
 
 def test_a_segment_cut_at_any_byte_is_named_and_spares_the_others(run):
@@ -48,8 +48,8 @@ def test_a_segment_cut_at_any_byte_is_named_and_spares_the_others(run):
     for cut in range(0, len(data), 53):
         path.write_bytes(data[:cut])
         with pytest.raises(RecordError, match=r"grpo-000002\.arrow is damaged"):
-            RunReader(run).samples("grpo", 2)
-        assert len(RunReader(run).samples("grpo", 1)) == 2
+            RunReader(run).find_table("grpo", 2)
+        assert len(RunReader(run).find_table("grpo", 1).samples) == 2
 
 
 def test_a_flipped_bit_in_a_segment_is_found(run):
@@ -59,7 +59,7 @@ def test_a_flipped_bit_in_a_segment_is_found(run):
         data[at] ^= 1
         path.write_bytes(data)
         with pytest.raises(RecordError, match="is damaged"):
-            RunReader(run).samples("grpo", 1)
+            RunReader(run).find_table("grpo", 1)
         data[at] ^= 1
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_line_in_the_middle_is_named(run):
 def test_a_missing_segment_is_named(run):
     (run / "rollouts/grpo-000000.arrow").unlink()
     with pytest.raises(RecordError, match=r"grpo-000000\.arrow of step 0 is missing"):
-        RunReader(run).samples("grpo", 0)
+        RunReader(run).find_table("grpo", 0)
 
 
 @contextmanager
@@ -100,30 +100,30 @@ def files_no_longer_than(size):
 
 
 def test_a_line_refused_at_any_byte_loses_nothing(run):
-    rows = [make_row("s0", 3)]
+    rows = [make_sample("s0", 3)]
     with RunWriter(run, resume=True) as writer:
-        long_line = make_record(3, rows, **{f"reward_part/part{i}": 0.1 for i in range(1000)})
-        writer.write_step(long_line, rows)  # so that a segment fits where the next line does not
+        long_line = make_table(3, rows, **{f"reward_part/part{i}": 0.1 for i in range(1000)})
+        writer.write_step(long_line)  # so that a segment fits where the next line does not
         whole = (run / "steps.jsonl").read_bytes()
         for room in range(0, 200, 23):
             with (
                 files_no_longer_than(len(whole) + room),
                 pytest.raises(RecordError, match=r"cannot write .*steps"),
             ):
-                writer.write_step(make_record(4, rows), rows)
+                writer.write_step(make_table(4, rows))
             assert len(RunReader(run).steps()) == 4
-        writer.write_step(make_record(4, rows), rows)
+        writer.write_step(make_table(4, rows))
     assert list(read_all(run)) == [("grpo", step) for step in range(5)]
     assert (run / "steps.jsonl").read_bytes().startswith(whole)
 
 
 def test_a_segment_refused_at_any_byte_loses_nothing(run):
-    rows = [make_row("s0", 3)]
+    rows = [make_sample("s0", 3)]
     with RunWriter(run, resume=True) as writer:
         for limit in range(3000, 11_000, 1000):
             with files_no_longer_than(limit), pytest.raises(RecordError, match=r"cannot write .*arrow"):
-                writer.write_step(make_record(3, rows), rows)
-        writer.write_step(make_record(3, rows), rows)
+                writer.write_step(make_table(3, rows))
+        writer.write_step(make_table(3, rows))
     assert list(read_all(run)) == [("grpo", step) for step in range(4)]
     assert not list(run.rglob("*.tmp"))
 
@@ -134,12 +134,12 @@ def test_a_disk_that_becomes_read_only_is_named(run, monkeypatch):
     def refused(*arguments, **options):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    rows = [make_row()]
+    rows = [make_sample()]
     with RunWriter(run, resume=True) as writer:
         monkeypatch.setattr(os, "fsync", refused)
         monkeypatch.setattr(os, "unlink", refused)
         with pytest.raises(RecordError, match=r"(?s)cannot write .*arrow.*Read-only file system"):
-            writer.write_step(make_record(3, rows), rows)
+            writer.write_step(make_table(3, rows))
 
 
 def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
@@ -148,11 +148,11 @@ def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    rows = [make_row()]
+    rows = [make_sample()]
     with RunWriter(run, resume=True) as writer:
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(RecordError, match=r"(?s)cannot write .*No space left on device.*--resume"):
-            writer.write_step(make_record(3, rows), rows)
+            writer.write_step(make_table(3, rows))
         with pytest.raises(RecordError, match="No space left on device"):
             writer.write_event("note", value=NAN)
         monkeypatch.undo()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from command import truing
-from recorded import make_record, make_row, write_steps
+from recorded import make_sample, make_table, write_steps
 from shown import opened_run
 
 from truing.doctor.rule_inputs import INPUTS
@@ -125,8 +125,8 @@ def test_an_error_names_file_line_and_key(tmp_path, path, value, key, got, expec
     }
     with RunWriter(tmp_path / "run") as writer:
         for step in range(2):
-            rows = [make_row(f"s{step}")]
-            writer.write_step(replace(make_record(step, rows, lr=0.1), facts=facts), rows)
+            rows = [make_sample(f"s{step}")]
+            writer.write_step(replace(make_table(step, rows, lr=0.1), facts=facts))
     file = tmp_path / "run/steps.jsonl"
     first, second = file.read_bytes().splitlines()
     line = json.loads(second)
@@ -152,8 +152,8 @@ def test_an_error_names_file_line_and_key(tmp_path, path, value, key, got, expec
 def test_what_json_of_a_record_cannot_have_is_damage(tmp_path, literal):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
-        rows = [make_row("s")]
-        writer.write_step(make_record(0, rows, lr=0.125), rows)
+        rows = [make_sample("s")]
+        writer.write_step(make_table(0, rows, lr=0.125))
         writer.write_event("note", number=0.125)
         writer.write_run({"name": "a"})
     for name in ("steps.jsonl", "events.jsonl"):

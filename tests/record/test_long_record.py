@@ -30,7 +30,7 @@ def run(tmp_path_factory):
     [
         lambda run: RunWriter(run, resume=True).close(),
         lambda run: RunReader(run).check_complete(),
-        lambda run: RunReader(run).samples("grpo", UPDATES - 1),
+        lambda run: RunReader(run).find_table("grpo", UPDATES - 1),
         lambda run: RunReader(run).count_steps(),
         compact,
     ],

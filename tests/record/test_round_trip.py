@@ -7,14 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import NAN, make_record, make_row, support_of
+from recorded import NAN, make_sample, make_table, support_of
 
-from truing.errors import InvalidValueError, RecordError
-from truing.record import RunReader, RunWriter, SampleRow
-from truing.record.segments import decode, encode, rows_of
+from truing.errors import RecordError
+from truing.record import RunReader, RunWriter
+from truing.record.segments import decode, encode, step_table_of
 from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
+from truing.types.step_table import Passes, StepNumbers, StepTable, table_of_samples
 from truing.types.token import Origin
 from truing.utils.jsonl import dump_json, floats_from_json
 
@@ -34,27 +35,34 @@ def test_a_run_reads_back_as_it_was_written(run):
 
 
 def test_a_sample_reads_back_with_every_stream_and_fact(run):
-    written = make_row("s1", 4, seed=21)
-    read = RunReader(run).samples("grpo", 2)[1]
+    written = make_sample("s1", 4, seed=21)
+    table = RunReader(run).find_table("grpo", 2)
+    read = table.sample(1)
     for name in ("token_ids", "origin", *MASKS, *FLOAT_STREAMS):
-        a, b = getattr(written.sample, name), getattr(read.sample, name)
+        a, b = getattr(written, name), getattr(read, name)
         assert a.dtype == b.dtype, name
         assert torch.equal(
             a.nan_to_num(9) if a.is_floating_point() else a, b.nan_to_num(9) if b.is_floating_point() else b
         )
-    assert read.sample.turns == written.sample.turns
-    assert read.sample.sampling_params == written.sample.sampling_params
-    assert read.sample.support is None
+    assert read.turns == written.turns
+    assert read.sampling_params == written.sampling_params
+    assert read.support is None
     assert (read.text, read.status, read.messages) == (written.text, Status.DONE, written.messages)
     assert read.reward_parts["exact"] == 1.0
     assert math.isnan(read.reward_parts["format"])
 
 
+def test_a_stream_without_any_number_is_absent(run):
+    table = RunReader(run).find_table("grpo", 0)
+    assert "ref_logprob" not in table.streams
+    assert table.stream("ref_logprob").isnan().all()
+
+
 def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
-    row = make_row(reward=NAN)
+    row = make_sample(reward=NAN)
     with RunWriter(tmp_path / "run") as writer:
         writer.write_step(
-            make_record(0, [row], **{"grad/norm": NAN, "ratio/max": math.inf, "ratio/min": -math.inf}), [row]
+            make_table(0, [row], **{"grad/norm": NAN, "ratio/max": math.inf, "ratio/min": -math.inf})
         )
     text = (tmp_path / "run/steps.jsonl").read_text()
     assert '"grad/norm": null' in text
@@ -62,7 +70,7 @@ def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
     metrics = RunReader(tmp_path / "run").steps()[0].metrics
     assert math.isnan(metrics["grad/norm"])
     assert (metrics["ratio/max"], metrics["ratio/min"]) == (math.inf, -math.inf)
-    read = RunReader(tmp_path / "run").samples("grpo", 0)[0].sample
+    read = RunReader(tmp_path / "run").find_table("grpo", 0).sample(0)
     assert math.isnan(read.reward)
     assert math.isnan(read.bootstrap_value)
     assert read.value.isnan().all()
@@ -70,22 +78,49 @@ def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
 
 
 def test_a_support_reads_back_with_its_empty_slices():
-    row = make_row(sampling_params=SamplingParams(top_p=0.9), support=support_of(0, 2, 1))
-    (read,) = rows_of(decode(encode("grpo", 0, [row])))
-    assert read.sample.support.at(0).tolist() == []
-    assert read.sample.support.at(1).tolist() == [0, 1]
-    assert read.sample.support.at(2).tolist() == [2]
-    assert read.sample.support.ids.dtype == torch.int32
+    row = make_sample(sampling_params=SamplingParams(top_p=0.9), support=support_of(0, 2, 1))
+    read = again(make_table(0, [row])).supports[0]
+    assert read.at(0).tolist() == []
+    assert read.at(1).tolist() == [0, 1]
+    assert read.at(2).tolist() == [2]
+    assert read.ids.dtype == torch.int32
 
 
-def test_a_step_without_rows_is_recorded(tmp_path):
+def again(table: StepTable) -> StepTable:
+    """The step as it is read back."""
+    return step_table_of(decode(encode(table)), table)
+
+
+def test_a_step_without_samples_is_recorded(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
-        writer.write_step(make_record(0, []), [])
-    assert RunReader(tmp_path / "run").samples("grpo", 0) == ()
+        writer.write_step(make_table(0, []))
+    assert RunReader(tmp_path / "run").find_table("grpo", 0).samples == []
+
+
+def test_every_pass_of_a_sample_reads_back():
+    samples = [make_sample("a", 3), make_sample("b", 2), make_sample("c", 4)]
+    passes = Passes(
+        sample=torch.tensor([0, 0, 0, 2]),
+        optimizer_step=torch.tensor([0, 1, 3, 1]),
+        micro_batch=torch.tensor([0, 2, -1, 1]),
+        rank=torch.tensor([0, 1, -1, 0]),
+        streams={"new_logprob": torch.arange(13.0)},
+    )
+    read = again(make_table(0, samples, passes=passes))
+    for name in ("sample", "optimizer_step", "micro_batch", "rank"):
+        assert torch.equal(getattr(read.passes, name), getattr(passes, name))
+    assert read.passes.streams["new_logprob"].tolist() == list(range(13))
+    assert read.optimizer_step_of_sample.tolist() == [3, -1, 1]
+    assert read.kept == [True, False, True]
+    last = [6.0, 7.0, 8.0, None, None, 9.0, 10.0, 11.0, 12.0]
+    assert [None if math.isnan(each) else each for each in read.tokens["new_logprob"].tolist()] == last
+    first = read.select(read.passes.epoch == 0)
+    assert [sample.sample_id for sample in first.samples] == ["a", "c"]
+    assert first.tokens["new_logprob"].tolist() == [0.0, 1.0, 2.0, 9.0, 10.0, 11.0, 12.0]
 
 
 @st.composite
-def any_row(draw) -> SampleRow:
+def any_sample(draw) -> Sample:
     length = draw(st.integers(1, 6))
 
     def floats():
@@ -96,7 +131,7 @@ def any_row(draw) -> SampleRow:
     )
     ids = draw(st.lists(st.integers(0, 2**62), min_size=length, max_size=length))
     name = draw(st.text(max_size=5))
-    sample = Sample.with_defaults(
+    return Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=draw(st.integers(1, length)),
         turns=tuple(
@@ -112,14 +147,6 @@ def any_row(draw) -> SampleRow:
         if draw(st.booleans())
         else None,
         **{number: floats() for number in FLOAT_STREAMS},
-    )
-    return SampleRow(
-        sample=sample,
-        new_logprob=floats(),
-        entropy=floats(),
-        raw_entropy=floats(),
-        token_gradient=floats(),
-        inner_step=draw(st.integers(-1, 3)),
         text=name,
         status=draw(st.sampled_from(Status)),
         reward_parts=draw(st.dictionaries(st.text(max_size=3), st.floats(), max_size=2)),
@@ -135,20 +162,21 @@ def any_row(draw) -> SampleRow:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(any_row(), max_size=3))
-def test_any_rows_survive_the_round_trip_to_the_bit(rows):
-    data = encode("grpo", 7, rows)
-    read = rows_of(decode(data))
-    assert encode("grpo", 7, read) == data
-    for a, b in zip(rows, read, strict=True):
-        assert torch.equal(a.sample.token_ids, b.sample.token_ids)
-        assert torch.equal(a.sample.advantage.view(torch.int32), b.sample.advantage.view(torch.int32))
-        assert torch.equal(a.new_logprob.view(torch.int32), b.new_logprob.view(torch.int32))
-        assert (a.sample.sampling_params, a.status) == (b.sample.sampling_params, b.status)
-        assert repr(a.sample.turns) == repr(b.sample.turns)
+@given(st.lists(any_sample(), max_size=3))
+def test_any_samples_survive_the_round_trip_to_the_bit(samples):
+    table = table_of_samples(StepNumbers("grpo", 7, {}), samples)
+    read = again(table)
+    assert encode(read) == encode(table)
+    assert set(read.streams) == set(table.streams)
+    for name, stream in table.streams.items():
+        same = stream.view(torch.int32) if stream.is_floating_point() else stream
+        assert torch.equal(read.streams[name].view(same.dtype), same), name
+    for a, b in zip(samples, read.samples, strict=True):
+        assert (a.sampling_params, a.status) == (b.sampling_params, b.status)
+        assert repr(a.turns) == repr(b.turns)
         assert repr(a.reward_parts) == repr(b.reward_parts)
         assert (a.text, a.messages) == (b.text, b.messages)
-        assert repr(a.sample.reward) == repr(b.sample.reward)
+        assert repr(a.reward) == repr(b.reward)
 
 
 @given(st.dictionaries(st.text(), st.floats()))
@@ -160,9 +188,3 @@ def test_what_is_no_json_is_refused(tmp_path):
     with RunWriter(tmp_path / "run") as writer, pytest.raises(RecordError, match="cannot be written as JSON"):
         writer.write_event("odd", what=object())
     assert RunReader(tmp_path / "run").events() == []
-
-
-def test_a_row_whose_numbers_do_not_cover_its_tokens_is_refused():
-    row = make_row()
-    with pytest.raises(InvalidValueError, match="entropy of sample s0"):
-        SampleRow(**vars(row) | {"entropy": torch.zeros(2)})

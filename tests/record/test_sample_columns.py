@@ -5,16 +5,16 @@ import threading
 
 import pytest
 import torch
-from recorded import make_record, make_row, write_steps
+from recorded import make_sample, make_table, write_steps
 
 import truing.record.column_reader as columns
 import truing.record.sample_columns as sample_columns
-from truing.record import RunReader, RunWriter, SampleRow, compact
+from truing.record import RunReader, RunWriter, compact
 from truing.record.index import SegmentRef
 from truing.record.sample_columns import COLUMNS, SampleColumns, SampleSnapshot
 from truing.record.segments import encode
 from truing.record.store import CompactedFile
-from truing.types.sample import Sample, TurnSpan
+from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 
 
@@ -26,15 +26,14 @@ def expected_table(run, unreadable=()):
     """The same table by way of the verified rows."""
     results = []
     for update, step in enumerate(RunReader(run).steps()):
-        for row in [] if update in unreadable else RunReader(run).rows(step):
-            s = row.sample
+        for s in [] if update in unreadable else RunReader(run).table(step).samples:
             results.append(
                 {
                     "update": update,
                     "stage": step.stage,
                     "step": step.step,
                     **{name: getattr(s, name) for name in ("sample_id", "rollout_id", "group_id", "task_id")},
-                    **{"family": s.family, "status": str(row.status), "ended_by": str(row.ended_by)},
+                    **{"family": s.family, "status": s.status, "ended_by": s.ended_by},
                     **{"reward": s.reward, "truncated": s.truncated, "prompt_length": s.prompt_length},
                     "turns": len(s.turns),
                     "turn_tokens": sum(turn.end - turn.start for turn in s.turns),
@@ -52,26 +51,23 @@ def same(known: SampleSnapshot, run):
 
 def row_with_turns(name, *spans, reward=math.nan):
     """A row of six tokens with these turns."""
-    row = make_row(name, 6, reward=reward)
     turns = tuple(TurnSpan(a, b, reason, 0, "d") for a, b, reason in spans)
-    return SampleRow(
-        **vars(row) | {"sample": Sample(**vars(row.sample) | {"turns": turns, "truncated": True})}
-    )
+    return make_sample(name, 6, reward=reward, turns=turns, truncated=True)
 
 
 @pytest.fixture
 def odd(tmp_path):
     """Steps of no row, of no turn and of many."""
     with RunWriter(tmp_path / "odd") as writer:
-        writer.write_step(make_record(0, []), [])
+        writer.write_step(make_table(0, []))
         rows = [
             row_with_turns("none"),
             row_with_turns("two", (1, 3, FinishReason.TOOL), (4, 6, FinishReason.LENGTH), reward=-0.5),
             row_with_turns("one", (2, 3, FinishReason.STOP), reward=math.inf),
         ]
-        writer.write_step(make_record(1, rows), rows)
+        writer.write_step(make_table(1, rows))
         write_steps(writer, [2])
-        writer.write_step(make_record(3, []), [])
+        writer.write_step(make_table(3, []))
         write_steps(writer, range(2), stage="ppo")
     return tmp_path / "odd"
 
@@ -121,8 +117,8 @@ def test_a_table_that_grew_often_is_made_whole_and_shares_its_texts(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
         result = SampleColumns(tmp_path / "run")
         for step in range(sample_columns.MAX_CHUNKS + 3):
-            rows = [make_row(f"{step}", seed=step)]
-            writer.write_step(make_record(step, rows), rows)
+            rows = [make_sample(f"{step}", seed=step)]
+            writer.write_step(make_table(step, rows))
             known = result.refresh(places(tmp_path / "run"))
     family = known.table["family"]
     assert family.num_chunks < sample_columns.MAX_CHUNKS
@@ -138,8 +134,8 @@ def test_rows_of_steps_that_were_undone_go(run, read):
     with RunWriter(run, resume=True) as writer:
         writer.truncate_to("grpo", 1)
         assert result.refresh(places(run)).table.num_rows == 2
-        rows = [make_row("other")]
-        writer.write_step(make_record(1, rows), rows)  # of the same name, and not the same
+        rows = [make_sample("other")]
+        writer.write_step(make_table(1, rows))  # of the same name, and not the same
     known = result.refresh(places(run))
     assert known.table["sample_id"].to_pylist() == ["s0", "s1", "other"]
     assert same(known, run)
@@ -156,8 +152,8 @@ def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_shown(run,
     if harm == "missing":
         path.unlink()
     else:
-        bare = make_row("alone")
-        other = {"cut": data[: len(data) // 2], "nothing": b"", "other": encode("grpo", 1, [bare])}[harm]
+        bare = make_sample("alone")
+        other = {"cut": data[: len(data) // 2], "nothing": b"", "other": encode(make_table(1, [bare]))}[harm]
         path.write_bytes(other)
     result = SampleColumns(run)
     for _ in range(2):
@@ -247,11 +243,11 @@ def test_columns_of_steps_are_those_of_their_rows(run, compacted):
     wanted = [every[0], every[2], every[1]]
     tables = list(SampleColumns(run).read_steps(wanted, ["text", "reward", "token_ids"]))
     for place, table in zip(wanted, tables, strict=True):
-        rows = RunReader(run).samples(place.stage, place.step)
+        step = RunReader(run).find_table(place.stage, place.step)
         assert table.column_names == ["text", "reward", "token_ids"]
-        assert table["text"].to_pylist() == [row.text for row in rows]
+        assert table["text"].to_pylist() == [sample.text for sample in step.samples]
         ids = [torch.tensor(each) for each in table["token_ids"].to_pylist()]
-        assert all(torch.equal(a, row.sample.token_ids) for a, row in zip(ids, rows, strict=True))
+        assert torch.equal(torch.cat(ids), step.streams["token_ids"])
 
 
 def test_of_a_step_whose_columns_cannot_be_read_it_is_reported_why(run):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from recorded import make_record, make_row, write_steps
+from recorded import make_sample, make_table, write_steps
 
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
@@ -34,8 +34,8 @@ def same_as_the_lines(series, run):
 
 
 def write(writer, step, stage="grpo", **metrics):
-    rows = [make_row(f"{stage}/{step}")]
-    writer.write_step(make_record(step, rows, stage, **metrics), rows)
+    rows = [make_sample(f"{stage}/{step}")]
+    writer.write_step(make_table(step, rows, stage, **metrics))
 
 
 def test_columns_are_the_lines(tmp_path):

@@ -43,7 +43,7 @@ def uses(run):
     reader, columns = RunReader(run), SampleColumns(run)
     place = SegmentRef.from_step(reader.steps()[0])
     return {
-        "samples": lambda: reader.samples("grpo", 0),
+        "samples": lambda: reader.find_table("grpo", 0),
         "compact": lambda: compact(run),
         "set_aside": lambda: archive_undone(run, "grpo", 0, "a"),
         "of_steps": lambda: refused(*columns.read_steps([place], ["text"])),
@@ -66,7 +66,7 @@ def test_a_segment_is_a_plain_file_name(run, name, use):
     assert list(SampleColumns(run).refresh(map(SegmentRef.from_step, RunReader(run).steps())).unreadable) == [
         0
     ]
-    assert len(RunReader(run).samples("grpo", 1)) == 2
+    assert len(RunReader(run).find_table("grpo", 1).samples) == 2
 
 
 @pytest.mark.parametrize("use", ["samples", "compact", "set_aside", "of_steps"])
@@ -87,7 +87,7 @@ def test_a_link_within_the_run_is_followed(run, tmp_path):
     path.rename(run / "elsewhere")
     path.symlink_to("../elsewhere")
     (tmp_path / "run2").symlink_to(run)
-    assert len(RunReader(tmp_path / "run2").samples("grpo", 0)) == 2
+    assert len(RunReader(tmp_path / "run2").find_table("grpo", 0).samples) == 2
 
 
 def test_a_writer_removes_nothing_behind_a_link(run, tmp_path):
@@ -114,25 +114,31 @@ def _file(table):
 
 
 def test_a_segment_that_its_checksum_fits_and_that_cannot_be_is_an_error(run):
-    table = table_of("grpo", 0, RunReader(run).samples("grpo", 0))
+    table = table_of(RunReader(run).find_table("grpo", 0))
     offsets = pa.array([0, 2**30, 3], pa.int32())
     wild = pa.ListArray.from_arrays(offsets, pa.array([1, 2, 3], pa.int64()))
     at = SCHEMA.get_field_index("token_ids")
-    text = SCHEMA.get_field_index("sampling_params")
+    text, origin, passes = (
+        SCHEMA.get_field_index(name) for name in ("sampling_params", "origin", "optimizer_step")
+    )
     for other in (
         table.set_column(at, SCHEMA.field(at), [wild]),
         table.set_column(text, SCHEMA.field(text), [pa.array(["{", "{"])]),
         table.select(["text"]),
+        table.set_column(
+            origin, SCHEMA.field(origin), [pa.array([[0, 9, 4], [0, 4, 4, 4]], pa.list_(pa.uint8()))]
+        ),
+        table.set_column(passes, SCHEMA.field(passes), [pa.array([[0, 1], [0]])]),
     ):
         forged(run, other)
         with pytest.raises(RecordError):
-            RunReader(run).samples("grpo", 0)
-        assert len(RunReader(run).samples("grpo", 1)) == 2
+            RunReader(run).find_table("grpo", 0)
+        assert len(RunReader(run).find_table("grpo", 1).samples) == 2
 
 
 def test_the_name_that_a_writer_makes_is_one_that_is_read(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
         write_steps(writer, [0, 1234567], stage="A_b-9")
-    assert len(RunReader(tmp_path / "run").samples("A_b-9", 1234567)) == 2
+    assert len(RunReader(tmp_path / "run").find_table("A_b-9", 1234567).samples) == 2
     rows = RunReader(tmp_path / "run").steps()
     assert replace(rows[0]).segment.file == "A_b-9-000000.arrow"

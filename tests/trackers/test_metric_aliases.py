@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 import torch
 from folders import ROOT
-from samples import sample, written_by
+from samples import sample, scored, table_with, written_by
 
 from truing.config import load_recipe
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
-from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import step_metrics
 from truing.ops.losses import OBJECTIVES
-from truing.record import SampleRow
-from truing.record.step_line import TRAINER_NUMBERS
 from truing.trackers.aliases import ALIASES, TRL_NAMES, trl_metrics, with_aliases
 from truing.trackers.dispatch import TrackerListener
-from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 
 EPSILON = 0.2
@@ -48,22 +44,12 @@ def rollout(name, prompt, forced, tokens, messages):
     )
     written = written_by(sample([1] * prompt, [5] * (forced + len(ratios)), name=name), origin)
     written = dataclasses.replace(
-        written, reward=float(REWARDS["ab".index(name)]), advantage=torch.cat([before, advantages])
-    )
-    numbers = {key: torch.full((len(written),), torch.nan) for key in TRAINER_NUMBERS}
-    numbers["new_logprob"] = torch.cat([before, -1 + ratios.log()])
-    return SampleRow(
-        sample=written,
-        inner_step=0,
-        text="",
-        status=Status.DONE,
-        reward_parts={},
+        written,
+        reward=float(REWARDS["ab".index(name)]),
+        advantage=torch.cat([before, advantages]),
         messages=messages,
-        outcome={},
-        ended_by=EndedBy.ENVIRONMENT,
-        error="",
-        **numbers,
     )
+    return scored(written, new_logprob=torch.cat([before, -1 + ratios.log()]))
 
 
 SOURCES = {
@@ -87,8 +73,8 @@ SOURCES = {
 
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_has_the_number_of_its_source(alias):
-    rows = update()
-    metrics = step_metrics(TokenStreams(rows), OBJECTIVES["grpo"], first_inner=False) | cut_share(rows)
+    table = table_with(*update())
+    metrics = step_metrics(table, OBJECTIVES["grpo"]) | cut_share(table.samples)
     metrics |= alignment_metric(compare_ids([IdPair("a", 2, DRAWN, SCORED)]))
     assert with_aliases(metrics)[alias] == pytest.approx(SOURCES[alias], rel=1e-6)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from recorded import samples_of
 
 import truing
 from dev.faults.fake_vllm.threads import fake_vllm
@@ -82,7 +83,9 @@ def test_each_step_samples_with_the_declared_version(collected, ahead):
         min(step, ahead) for step in range(STEPS)
     ]
     for row in steps:
-        versions = {turn.sampler_version for each in RunReader(run).rows(row) for turn in each.sample.turns}
+        versions = {
+            turn.sampler_version for each in samples_of(RunReader(run).table(row)) for turn in each.turns
+        }
         assert versions == {row.facts["publication"]["version"]}
         assert row.facts["publication"]["turns"]["largest"] < 1e-5
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from recorded import samples_of
 
 from truing.envs.tools import ToolEpisode, tool
 from truing.errors import RolloutError
@@ -84,11 +85,11 @@ def test_a_rollout_that_was_left_alone_in_its_group_is_on_record_and_untrained(r
     trained(recipe, 2, tmp_path / "run")
     reader = RunReader(tmp_path / "run")
     for step in reader.steps():
-        for row in reader.samples("grpo", step.step):
-            if row.sample.excluded.eq(Excluded.NOT_KEPT).any():
-                assert not row.sample.policy_mask.any()
+        for row in samples_of(reader.find_table("grpo", step.step)):
+            if row.excluded.eq(Excluded.NOT_KEPT).any():
+                assert not row.policy_mask.any()
             else:
-                assert torch.isfinite(row.sample.advantage[row.sample.policy_mask]).all()
+                assert torch.isfinite(row.advantage[row.policy_mask]).all()
 
 
 def test_incidents_name_the_rollout():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from recorded import samples_of
 from runs import Interrupt, assert_same_run, crash_at, rows_of
 
 import truing
@@ -22,14 +23,14 @@ def test_a_run_leaves_everything_on_record(trained_run):
     assert list(result.estimates()) == ["base", "after_sft", "after_grpo"]
     assert list(result.gains()) == ["after_sft", "after_grpo"]
     for step in reader.steps():
-        for row in reader.samples(step.stage, step.step):
+        for row in samples_of(reader.find_table(step.stage, step.step)):
             wanted = Origin.DEMO if step.stage == "sft" else Origin.SAMPLED
-            trained = row.sample.policy_mask | row.sample.supervised_mask
-            assert torch.equal(trained, row.sample.origin == wanted)
-            token_gradients = step.stage == "sft" or (row.sample.advantage[trained] != 0).any()
+            trained = row.policy_mask | row.supervised_mask
+            assert torch.equal(trained, row.origin == wanted)
+            token_gradients = step.stage == "sft" or (row.advantage[trained] != 0).any()
             assert row.new_logprob[trained].isnan().logical_not().all() == token_gradients
             assert row.new_logprob[~trained].isnan().all()
-        tokens = sum(len(row.sample) for row in reader.samples(step.stage, step.step))
+        tokens = sum(len(row) for row in samples_of(reader.find_table(step.stage, step.step)))
         assert tokens / sum(step.seconds.values()) == pytest.approx(step.metrics["throughput/tokens_per_s"])
         assert set(step.seconds) <= set(PHASES)
         if step.stage == "grpo":
@@ -38,7 +39,9 @@ def test_a_run_leaves_everything_on_record(trained_run):
             assert (
                 step.metrics.get("mismatch/max_abs", 0) < 1e-4
             )  # nothing was scored in a step without signal
-    versions = {turn.sampler_version for row in reader.samples("grpo", 2) for turn in row.sample.turns}
+    versions = {
+        turn.sampler_version for row in samples_of(reader.find_table("grpo", 2)) for turn in row.turns
+    }
     assert versions == {5}  # three SFT updates and two of GRPO were done when it drew
     assert {e.kind for e in reader.events()} >= {"eval", "stage", "checkpoint", "loss", "finished"}
 
@@ -94,18 +97,14 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(mini, trained_run
     one, two = trained_run("one"), truing.train(mini(), out=tmp_path / "two")
     assert_same_run(one.run, two.run)
     other = trained_run("other", seed=1)
-    drawn = [
-        [row.sample.token_ids.tolist() for row in rows_of(run)["grpo", 0]] for run in (one.run, other.run)
-    ]
+    drawn = [[row.token_ids.tolist() for row in rows_of(run)["grpo", 0]] for run in (one.run, other.run)]
     assert drawn[0] != drawn[1]
 
 
 def test_micro_batches_do_not_change_what_is_drawn(trained_run):
     runs = [trained_run("one").run, trained_run("many", optimizer={"micro_batch_tokens": 60}).run]
     first, second = (rows_of(run)["grpo", 0] for run in runs)
-    assert [row.sample.token_ids.tolist() for row in first] == [
-        row.sample.token_ids.tolist() for row in second
-    ]
+    assert [row.token_ids.tolist() for row in first] == [row.token_ids.tolist() for row in second]
 
 
 def test_rejection_sampling_trains_the_good_and_records_all(mini, tmp_path):
@@ -117,12 +116,12 @@ def test_rejection_sampling_trains_the_good_and_records_all(mini, tmp_path):
         return float(len(rollout.turns[0].token_ids) >= 4)
 
     result = truing.train(table, rewards=[longer], out=tmp_path / "run")
-    rows = RunReader(result.run).samples("rft", 0)
+    rows = samples_of(RunReader(result.run).find_table("rft", 0))
     assert len(rows) == 8
     for row in rows:
-        good = row.sample.reward >= 1.0
-        assert bool(row.sample.supervised_mask.any()) is good
-        assert not row.sample.policy_mask.any()
+        good = row.reward >= 1.0
+        assert bool(row.supervised_mask.any()) is good
+        assert not row.policy_mask.any()
 
 
 def test_a_reward_that_raises_stops_the_run_with_its_traceback(mini, tmp_path):

@@ -76,7 +76,7 @@ def test_a_script_of_several_processes_calls_each_method_on_all(tmp_path):
     assert done.stdout.count("done by 2") == 1  # printed by the first process
     reader = RunReader(tmp_path / "out" / "truing")
     assert "ranks = 2" in reader.recipe()
-    assert len(reader.samples("grpo", 1)) == 4  # two answers of each process
+    assert len(reader.find_table("grpo", 1).samples) == 4  # two answers of each process
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
     weights = sum(float(part.double().abs().sum()) for part in written.values())
     told = dict(re.findall(r"weights of (\d): (\S+), rewards", done.stdout))

@@ -12,6 +12,7 @@ import torch
 from datasets import Dataset
 from folders import ROOT
 from peft import LoraConfig, PeftModel
+from recorded import samples_of
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -145,7 +146,7 @@ def test_tools_environments_callbacks_and_evaluation(tmp_path):
     extra = [json.loads(line) for line in (trainer.run / "log_extra.jsonl").read_text().splitlines()]
     assert {len(line["start"]) for line in extra} >= {4, 6}
     assert any((model.state_dict()[name] != before[name]).any() for name in before)
-    recorded = RunReader(trainer.run).samples("grpo", 0)
+    recorded = samples_of(RunReader(trainer.run).find_table("grpo", 0))
     assert {row.outcome["environment"] for row in recorded} == {"Counter"}
 
 
@@ -169,8 +170,8 @@ def test_new_tokens_are_tokens_in_the_data_and_noted_if_an_adapter_does_not_trai
     assert note.startswith("untrained embeddings of <plan>: ")
     notes = [event.payload["text"] for event in RunReader(trainer.run).events() if event.kind == "note"]
     assert [text for text in notes if "<plan>" in text] == [note]
-    (row, *_) = RunReader(trainer.run).samples("sft", 0)
-    assert len(tokenizer) - 1 in row.sample.token_ids.tolist()
+    (row, *_) = samples_of(RunReader(trainer.run).find_table("sft", 0))
+    assert len(tokenizer) - 1 in row.token_ids.tolist()
 
 
 def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
@@ -306,6 +307,6 @@ def test_sft_trains_each_turn_of_a_conversation(tmp_path):
     trainer = SFTTrainer("tiny", args, train_dataset=[{"messages": turns}, {"messages": turns[:2]}])
     trainer.train()
     texts = set()
-    for row in RunReader(trainer.run).samples("sft", 0):
-        texts.add(bytes(i for i in row.sample.token_ids[row.sample.supervised_mask].tolist() if i < 256))
+    for row in samples_of(RunReader(trainer.run).find_table("sft", 0)):
+        texts.add(bytes(i for i in row.token_ids[row.supervised_mask].tolist() if i < 256))
     assert texts == {b"firstsecond", b"first"}

@@ -3,6 +3,7 @@
 import pytest
 import trl
 from datasets import Dataset
+from recorded import samples_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import truing.trl
@@ -39,10 +40,10 @@ def recorded_answers(run):
     answers = []
     for step in reader.steps():
         by_prompt = {}
-        for row in reader.samples(step.stage, step.step):
-            sampled = row.sample.origin == Origin.SAMPLED
-            prompt = tuple(row.sample.token_ids[~sampled].tolist())
-            by_prompt.setdefault(prompt, []).append(row.sample.token_ids[sampled].tolist())
+        for row in samples_of(reader.find_table(step.stage, step.step)):
+            sampled = row.origin == Origin.SAMPLED
+            prompt = tuple(row.token_ids[~sampled].tolist())
+            by_prompt.setdefault(prompt, []).append(row.token_ids[sampled].tolist())
         answers.append(by_prompt)
     return answers
 

@@ -202,7 +202,7 @@ def _stream_difference(
 
 def _stream(table: StepTable, index: int, name: str) -> Tensor:
     """Return a stream of a sample, [T]; NaN where the step does not have it."""
-    stream_N = table.tokens[name] if name in table.tokens else table.numbers(name)
+    stream_N = table.tokens[name] if name in table.tokens else table.stream(name)
     return stream_N[table.part(index)]
 
 

@@ -210,6 +210,12 @@ def with_optimizer_steps(step: Step, numbers: Mapping[int, int]) -> Step:
     return replace(step, passes=_last_passes(step, last_B, step.tokens))
 
 
+def with_ranks(step: Step, ranks: Sequence[int]) -> Step:
+    """Return the step with its samples' passes on these ranks."""
+    rank_P = torch.tensor(ranks)[step.passes.sample]
+    return replace(step, passes=replace(step.passes, rank=rank_P))
+
+
 def _last_passes(step: Step, last_B: Tensor, tokens: Mapping[str, Tensor]) -> Passes:
     """Return one pass of each sample whose optimizer step is not −1, with these streams, [N]."""
     index_P = (last_B >= 0).nonzero()[:, 0]

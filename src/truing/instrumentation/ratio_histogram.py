@@ -27,7 +27,7 @@ def ratio_facts(table: StepTable, objective: Objective) -> dict[str, Any]:
     for epoch in table.passes.epoch.unique().tolist():
         part = table.select(table.passes.epoch == epoch)
         ratio_N, advantage_N = drop_nan(
-            *(each[part.policy] for each in (token_ratio(part, objective.ratio), part.numbers("advantage")))
+            *(each[part.policy] for each in (token_ratio(part, objective.ratio), part.stream("advantage")))
         )
         signs = {"positive": advantage_N > 0, "negative": advantage_N < 0, "zero": advantage_N == 0}
         counts = {name: ratio_counts(ratio_N[of_N], below, above) for name, of_N in signs.items()}

@@ -82,7 +82,7 @@ def gate_metrics(
         metrics["gate/held_back"] = float(skipped)
     if gates.min_ratio is not None or gates.max_ratio is not None:
         (log_ratio_N,) = drop_nan(
-            log_ratio(table.numbers("new_logprob"), table.numbers("old_logprob"))[table.policy]
+            log_ratio(table.stream("new_logprob"), table.stream("old_logprob"))[table.policy]
         )
         if len(log_ratio_N):
             inside_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)

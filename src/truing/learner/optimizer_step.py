@@ -156,7 +156,7 @@ def passes_of(samples: Sequence[Sample], steps: Sequence[OptimizerStep]) -> Pass
     columns = [
         (i, steps[k].index, int(steps[k].micro_batch[own]), steps[k].rank_of(own)) for i, k, own in entries
     ]
-    sample_P, step_P, micro_P, rank_P = torch.tensor(columns, dtype=torch.int64).view(-1, 4).T
+    sample_P, step_P, micro_P, rank_P = torch.tensor(columns, dtype=torch.int64).view(-1, 4).T.contiguous()
     known = {name: stream_M for name, stream_M in streams.items() if is_known(stream_M)}
     return Passes(sample=sample_P, optimizer_step=step_P, micro_batch=micro_P, rank=rank_P, streams=known)
 

@@ -29,7 +29,7 @@ def engine_mismatch_metrics(table: StepTable, publication: Mapping[str, Any]) ->
     }
     for name, mask_N in token_classes(table).items():
         sampler_N, new_N = drop_nan(
-            *(table.numbers(stream)[mask_N] for stream in ("sampler_logprob", "new_logprob"))
+            *(table.stream(stream)[mask_N] for stream in ("sampler_logprob", "new_logprob"))
         )
         if len(new_N):
             metrics[f"mismatch_{name}/k3"] = float(kl_k3(sampler_N, new_N).mean())

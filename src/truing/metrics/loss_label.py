@@ -49,8 +49,8 @@ def loss_label(table: StepTable, objective: Objective | None, *, loss: float, gr
         stream[table.policy]
         for stream in (
             token_ratio(table, objective.ratio),
-            table.numbers("advantage"),
-            table.numbers("new_logprob"),
+            table.stream("advantage"),
+            table.stream("new_logprob"),
         )
     )
     return _policy_label(ratio_N, advantage_N, logprob_N, objective, grad_norm, numbers)

@@ -10,7 +10,7 @@ from truing.types.step_table import StepTable
 
 def token_ratio(table: StepTable, level: Level) -> Tensor:
     """Return the importance ratio of each policy token, or of its sequence; NaN where not computed."""
-    log_ratio_N = log_ratio(table.numbers("new_logprob"), table.numbers("old_logprob"))
+    log_ratio_N = log_ratio(table.stream("new_logprob"), table.stream("old_logprob"))
     scored_N = table.policy & ~log_ratio_N.isnan()
     log_ratio_BT, scored_BT = (
         pad_sequence(list(stream_N.split(table.lengths)), batch_first=True)

@@ -70,7 +70,7 @@ def token_metrics(table: StepTable) -> Metrics:
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
         "tokens/trained": float(trained),
-        "tokens/scored": float((table.trained & ~table.numbers("new_logprob").isnan()).sum()),
+        "tokens/scored": float((table.trained & ~table.stream("new_logprob").isnan()).sum()),
         "length/mean": float(lengths.mean()),
         "length/max": float(lengths.max()),
     }
@@ -88,7 +88,7 @@ def _is_bootstrap(table: StepTable, index: int) -> bool:
 
 def policy_metrics(table: StepTable, objective: Objective) -> Metrics:
     """Return metrics of advantages, ratios and the clip, over policy tokens."""
-    advantage_N = table.numbers("advantage")[table.policy]
+    advantage_N = table.stream("advantage")[table.policy]
     (known_N,) = drop_nan(advantage_N)
     metrics = _mean_std("advantage", known_N)
     if len(known_N):
@@ -102,7 +102,7 @@ def policy_metrics(table: StepTable, objective: Objective) -> Metrics:
 
 def kl_metrics(table: StepTable) -> Metrics:
     """Return the KL to the reference: per token, trained or all, and per sequence."""
-    new_N, ref_N = table.numbers("new_logprob"), table.numbers("ref_logprob")
+    new_N, ref_N = table.stream("new_logprob"), table.stream("ref_logprob")
     compared_N = ~(new_N.isnan() | ref_N.isnan())
     metrics = {}
     for use, mask_N in (("kl_trained", table.policy), ("kl_all", table.sampled)):
@@ -120,7 +120,7 @@ def kl_metrics(table: StepTable) -> Metrics:
 
 def value_metrics(table: StepTable) -> Metrics:
     """Return metrics of returns over SAMPLED tokens, and of the critic's prediction."""
-    returns_N, value_N = (table.numbers(name)[table.sampled] for name in ("returns", "value"))
+    returns_N, value_N = (table.stream(name)[table.sampled] for name in ("returns", "value"))
     metrics = _mean_std("returns", *drop_nan(returns_N))
     returns_N, value_N = drop_nan(returns_N, value_N)
     if not len(value_N):
@@ -158,7 +158,7 @@ def correction_metrics(table: StepTable, cfg: CorrectionConfig) -> Metrics:
 def mismatch_metrics(table: StepTable) -> Metrics:
     """Return the mismatch of sampler and trainer on SAMPLED tokens, trained or not, with the same weights."""
     sampler_N, new_N = drop_nan(
-        *(table.numbers(name)[table.sampled] for name in ("sampler_logprob", "new_logprob"))
+        *(table.stream(name)[table.sampled] for name in ("sampler_logprob", "new_logprob"))
     )
     if not len(new_N):
         return {}
@@ -176,9 +176,9 @@ def entropy_metrics(table: StepTable) -> Metrics:
     """
     chosen_N = table.policy if table.policy.any() else table.trained  # without additional demonstrations
     values = {
-        "entropy/mean": table.numbers("entropy")[chosen_N],
-        "entropy/raw": table.numbers("raw_entropy")[chosen_N],
-        "entropy/sampled": -table.numbers("sampler_logprob")[table.sampled],
+        "entropy/mean": table.stream("entropy")[chosen_N],
+        "entropy/raw": table.stream("raw_entropy")[chosen_N],
+        "entropy/sampled": -table.stream("sampler_logprob")[table.sampled],
     }
     known_values = {name: drop_nan(value_N)[0] for name, value_N in values.items()}
     return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}

@@ -182,7 +182,7 @@ class StepTable(StepNumbers):
         """Tokens of origin SAMPLED: [N] bool."""
         return self.streams["origin"] == Origin.SAMPLED
 
-    def numbers(self, name: str) -> Tensor:
+    def stream(self, name: str) -> Tensor:
         """Return a stream, [N] float64; NaN where it is missing."""
         if name not in self.tokens:
             return torch.full((len(self.sample_of_token),), math.nan, dtype=torch.float64)
@@ -245,6 +245,8 @@ def pass_index(starts: Sequence[int], passes: Passes) -> Tensor:
 
 def sample_streams(samples: Sequence[Sample]) -> dict[str, Tensor]:
     """Return the streams of samples, one after the other: [N]; without those of which no number is known."""
+    if not samples:
+        return {}
     streams = {name: torch.cat([getattr(sample, name) for sample in samples]) for name in SAMPLE_STREAMS}
     return {name: stream_N for name, stream_N in streams.items() if is_known(stream_N)}
 

@@ -1,7 +1,7 @@
 """What prompts ask and samples answer is read as far as there is time, and kept."""
 
 import pytest
-from recorded import make_row
+from recorded import make_sample
 from shown import changed, opened_run, write
 
 from truing.board.data import texts as texts_module
@@ -22,7 +22,7 @@ def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_p
     with opened_run(tmp_path / "run") as writer:
         for step in range(TASKS):
             messages = ({"role": "user", "content": f"what is {step}?"},)
-            row = changed(make_row(f"{step}"), reward=0.0, task_id=f"task {step}", messages=messages)
+            row = changed(make_sample(f"{step}"), reward=0.0, task_id=f"task {step}", messages=messages)
             write(writer, step, rows=[row])
     if compacted:
         compact(tmp_path / "run")
@@ -42,7 +42,7 @@ def answered(folder, updates, texts):
     """A run whose samples answer with these texts."""
     with opened_run(folder) as writer:
         for step in range(updates):
-            rows = [changed(make_row(f"{step}/{i}"), text=text) for i, text in enumerate(texts)]
+            rows = [changed(make_sample(f"{step}/{i}"), text=text) for i, text in enumerate(texts)]
             write(writer, step, rows=rows)
     return Board(folder.parent)
 
@@ -66,7 +66,9 @@ def test_samples_say_what_they_are_asked(tmp_path):
         for step in range(2):
             messages = ({"role": "user", "content": f"what is {step}?"},)
             write(
-                writer, step, rows=[changed(make_row(f"{step}"), task_id=f"task {step}", messages=messages)]
+                writer,
+                step,
+                rows=[changed(make_sample(f"{step}"), task_id=f"task {step}", messages=messages)],
             )
     answer = answer_of(Board(tmp_path), "samples")
     assert [each["prompt"] for each in answer["samples"]] == ["what is 0?", "what is 1?"]

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from recorded import make_row
+from recorded import make_sample
 from shown import changed, evaluation, opened_run, write
 
 from truing.analysis.compare import compare
@@ -19,7 +19,7 @@ def two(tmp_path):
         with opened_run(tmp_path / name, grpo={"steps": 4, "learning_rate": rate}) as writer:
             for step in range(4):
                 ids = [1, 2, token if step == 2 else 5, 4]
-                rows = [changed(make_row(f"0/grpo/{step}/0/0", 4, seed=step), token_ids=ids)]
+                rows = [changed(make_sample(f"0/grpo/{step}/0/0", 4, seed=step), token_ids=ids)]
                 write(writer, step, rows=rows, **{"reward/mean": rate * step, "lr": rate})
             writer.write_event("eval", **evaluation("grpo@2", 0.2))
             if name == "a":
@@ -71,7 +71,7 @@ def test_of_a_long_answer_what_is_around_the_token_is_reported(tmp_path, monkeyp
     for name, length in (("a", 200), ("b", 100)):
         with opened_run(tmp_path / name) as writer:
             ids = list(range(100)) + [7] * (length - 100)
-            write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", length), token_ids=ids)])
+            write(writer, 0, rows=[changed(make_sample("0/grpo/0/0/0", length), token_ids=ids)])
     first, second = Board(tmp_path).answer("compare_tokens", {"a": "a", "b": "b"})["words"]["sides"]
     after = 200 - 101 - compare_page.TOKENS_AFTER
     assert (first["token"], first["cut"], first["more"]) == ("<7>", True, after)
@@ -84,7 +84,7 @@ def test_runs_of_other_seeds_and_other_tasks_have_no_answer_in_common(tmp_path):
     for name, seed, task in (("a", 0, "x"), ("b", 1, "x"), ("c", 0, "y")):
         with opened_run(tmp_path / name, seed=seed) as writer:
             ids = [1, 2, seed + 3, 4 + (task == "y")]
-            write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=ids, task_id=task)])
+            write(writer, 0, rows=[changed(make_sample("0/grpo/0/0/0", 4), token_ids=ids, task_id=task)])
     board = Board(tmp_path)
     for other in ("b", "c"):
         answer = board.answer("compare_tokens", {"a": "a", "b": other})

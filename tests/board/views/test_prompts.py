@@ -4,7 +4,7 @@ import statistics
 
 import pyarrow as pa
 import pytest
-from recorded import make_row
+from recorded import make_sample
 from shown import NAN, changed, opened_run, write
 
 from truing.board.queries import Board
@@ -35,7 +35,7 @@ def prompts_board(tmp_path):
                         {"role": "assistant", "content": "no"},
                     )
                     own = {"task_id": task, "group_id": f"0/grpo/{step}/{task}", "rollout_id": name}
-                    rows.append(changed(make_row(name), reward=reward, messages=messages, **own))
+                    rows.append(changed(make_sample(name), reward=reward, messages=messages, **own))
             write(writer, step, rows=rows)
     return Board(tmp_path)
 
@@ -90,7 +90,7 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
     for name, parts, reward in (("a", 3, 1.0), ("b", 1, 0.0)):
         for i in range(parts):
             own = {"rollout_id": name, "task_id": "t"}
-            rows.append(changed(make_row(f"{name}#{i}"), reward=reward, **own))
+            rows.append(changed(make_sample(f"{name}#{i}"), reward=reward, **own))
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
         write(writer, 1, rows=rows[3:])  # an attempt of the same name in another update is another
@@ -234,7 +234,7 @@ def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
     assert {each["stage"] for each in answer["samples"]} == {"grpo"}
     assert board.answer("samples", {"run": "mini", "stage": "nothing"})["count"] == 0
     with opened_run(tmp_path / "run") as writer:
-        write(writer, 0, stage="sft", rows=[changed(make_row("a"), reward=NAN)])
+        write(writer, 0, stage="sft", rows=[changed(make_sample("a"), reward=NAN)])
     answer = answer_of(Board(tmp_path), "samples")
     assert (answer["stage"], answer["count"]) == ("all", 1)
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from recorded import make_row
+from recorded import make_passes, make_sample, samples_of
 from shown import NAN, changed, opened_run, write
 
 from truing.board.queries import Board
@@ -17,11 +17,16 @@ from truing.utils.jsonl import dump_json
 
 def rows_of(run, stage):
     reader = RunReader(run)
-    return [(step, row) for step in reader.steps() if step.stage == stage for row in reader.rows(step)]
+    return [
+        (step, row)
+        for step in reader.steps()
+        if step.stage == stage
+        for row in samples_of(reader.table(step))
+    ]
 
 
 def sample_answer(board, name, step, row, **more):
-    query = {"run": name, "stage": step.stage, "update": str(step.step + 1), "sample": row.sample.sample_id}
+    query = {"run": name, "stage": step.stage, "update": str(step.step + 1), "sample": row.sample_id}
     return board.answer("sample", query | more)
 
 
@@ -34,7 +39,7 @@ def same(shown, stream):
 @pytest.mark.parametrize(("name", "stage"), [("mini", "sft"), ("mini", "grpo"), ("critic", "ppo")])
 def test_streams_are_those_of_the_record(board, trained, name, stage):
     for step, row in rows_of(trained / name, stage)[::7]:
-        result, sample = sample_answer(board, name, step, row)["tokens"], row.sample
+        result, sample = sample_answer(board, name, step, row)["tokens"], row
         assert result["ids"] == sample.token_ids.tolist()
         assert (result["start"], result["end"], result["length"]) == (0, len(sample), len(sample))
         assert result["origin"] == [Origin(each).name for each in sample.origin.tolist()]
@@ -88,15 +93,15 @@ def test_ratios_clips_and_kl_are_those_that_the_run_measured(board, trained, nam
 
 def one_row(folder, *, length=5, **recipe):
     """A run of one sample whose ratios are 1.5, 0.5, 1, 2 and its advantages +, −, +, −."""
+    new = [NAN] + [-1.0 + math.log((1.5, 0.5, 1.0, 2.0)[i % 4]) for i in range(length - 1)]
     row = changed(
-        make_row("0/grpo/0/0/0", length),
+        make_sample("0/grpo/0/0/0", length),
         old_logprob=[NAN] + [-1.0] * (length - 1),
-        new_logprob=[NAN] + [-1.0 + math.log((1.5, 0.5, 1.0, 2.0)[i % 4]) for i in range(length - 1)],
         advantage=[NAN] + [(1.0, -1.0, 1.0, -1.0)[i % 4] for i in range(length - 1)],
         ref_logprob=[NAN] + [-1.0] * (length - 1),
     )
     with opened_run(folder / "run", **recipe) as writer:
-        write(writer, 0, rows=[row])
+        write(writer, 0, rows=[row], passes=make_passes([row], new_logprob=torch.tensor(new)))
     query = {"run": "run", "stage": "grpo", "update": "1", "sample": "0/grpo/0/0/0"}
     return lambda **more: Board(folder).answer("sample", query | more)["tokens"]
 
@@ -152,13 +157,12 @@ def test_nothing_that_was_not_recorded_is_a_number(tmp_path):
 
 def test_an_infinite_ratio_is_reported_as_such(tmp_path):
     row = changed(
-        make_row("s", 3),
-        old_logprob=[NAN, -200.0, -1.0],
-        new_logprob=[NAN, -0.1, -1.0],
+        make_sample("s", 3),
+        old_logprob=[NAN, -2000.0, -1.0],
         advantage=[NAN, 1.0, 1.0],
     )
     with opened_run(tmp_path / "run") as writer:
-        write(writer, 0, rows=[row])
+        write(writer, 0, rows=[row], passes=make_passes([row], new_logprob=torch.tensor([NAN, -0.1, -1.0])))
     query = {"run": "run", "stage": "grpo", "update": "1", "sample": "s"}
     answer = json.loads(dump_json(Board(tmp_path).answer("sample", query)))["tokens"]
     assert answer["numbers"]["ratio"] == [None, "Infinity", 1.0]
@@ -173,8 +177,8 @@ def test_a_long_sample_comes_in_windows_that_join(tmp_path):
         (WINDOW_TOKENS, 2 * WINDOW_TOKENS),
         (2 * WINDOW_TOKENS, 2 * WINDOW_TOKENS + 10),
     ]
-    (row,) = RunReader(tmp_path / "run").samples("grpo", 0)
-    assert [i for part in parts for i in part["ids"]] == row.sample.token_ids.tolist()
+    (row,) = samples_of(RunReader(tmp_path / "run").find_table("grpo", 0))
+    assert [i for part in parts for i in part["ids"]] == row.token_ids.tolist()
     (ratio,) = {each for part in parts for each in part["numbers"]["ratio"] if not math.isnan(each)}
     assert ratio > 1  # of the whole sequence, in every window
     assert asked(token="999999") == parts[-1]
@@ -210,7 +214,7 @@ def test_a_tokenizer_that_cannot_be_read_is_reported(trained, copied):
 
 def test_a_sample_as_a_whole(tmp_path):
     row = changed(
-        make_row("s", 4),
+        make_sample("s", 4),
         advantage=[NAN, 2.0, -1.0, NAN],
         text="x" * (MAX_CHARS + 5),
         policy_mask=torch.tensor([False, True, True, False]),

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from recorded import make_row
+from recorded import make_sample, samples_of
 from shown import NAN, changed, finding, opened_run, write
 
 from truing.board.queries import Board
@@ -36,14 +36,12 @@ def test_an_update_is_what_its_line_and_its_rows_say(board, trained, name, stage
         assert (answer["label"], answer["seconds"]) == (step.loss_label, step.seconds)
         assert {each["name"]: each["value"] for each in answer["numbers"]} == step.metrics
         assert all(each["formula"] == metric_of(each["name"]).formula != "" for each in answer["numbers"])
-        rows = reader.rows(step)
-        assert [each["sample"] for each in answer["samples"]] == [each.sample.sample_id for each in rows]
+        rows = samples_of(reader.table(step))
+        assert [each["sample"] for each in answer["samples"]] == [each.sample_id for each in rows]
         for each, recorded in zip(answer["samples"], rows, strict=True):
-            assert each["reward"] == recorded.sample.reward or math.isnan(each["reward"])
-            assert (each["group"], each["task"]) == (recorded.sample.group_id, recorded.sample.task_id)
-            assert each["trained"] == int(
-                (recorded.sample.policy_mask | recorded.sample.supervised_mask).sum()
-            )
+            assert each["reward"] == recorded.reward or math.isnan(each["reward"])
+            assert (each["group"], each["task"]) == (recorded.group_id, recorded.task_id)
+            assert each["trained"] == int((recorded.policy_mask | recorded.supervised_mask).sum())
         if "ratios" in step.facts:
             for epoch, fact in zip(answer["ratios"]["epochs"], step.facts["ratios"]["epochs"], strict=True):
                 assert (
@@ -140,7 +138,7 @@ def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
 
 def test_a_sample_knows_its_neighbours_in_the_update(tmp_path):
     with opened_run(tmp_path / "run") as writer:
-        write(writer, 0, rows=[make_row(f"s{i}") for i in range(3)])
+        write(writer, 0, rows=[make_sample(f"s{i}") for i in range(3)])
     board = Board(tmp_path)
     entries = [board.answer("sample", at(sample=f"s{i}")) for i in range(3)]
     assert [(each["before"], each["after"]) for each in entries] == [(None, "s1"), ("s0", "s2"), ("s1", None)]
@@ -180,8 +178,8 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
 
 def test_a_group_is_reported_best_first_and_without_a_reward_last(tmp_path):
     rewards = [0.5, NAN, 1.0, 0.5, -1.0, NAN]
-    rows = [changed(make_row(f"s{i}"), reward=reward) for i, reward in enumerate(rewards)]
-    other = changed(make_row("other"), group_id="g1")
+    rows = [changed(make_sample(f"s{i}"), reward=reward) for i, reward in enumerate(rewards)]
+    other = changed(make_sample("other"), group_id="g1")
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[*rows, other])
     answer = Board(tmp_path).answer("group", at(group="g0"))
@@ -191,7 +189,7 @@ def test_a_group_is_reported_best_first_and_without_a_reward_last(tmp_path):
 
 
 def test_of_a_large_group_the_best_are_reported_and_all_are_counted(tmp_path):
-    rows = [changed(make_row(f"s{i}"), reward=float(i)) for i in range(MAX_SIDE_BY_SIDE + 3)]
+    rows = [changed(make_sample(f"s{i}"), reward=float(i)) for i in range(MAX_SIDE_BY_SIDE + 3)]
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
     answer = Board(tmp_path).answer("group", at(group="g0"))
@@ -214,9 +212,9 @@ def test_marks_that_lie_on_each_other_are_reported_once_and_excerpts_stay_short(
 
 def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
     call = {"type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
-    rows = [changed(make_row(f"s{i}"), rollout_id="r0") for i in range(2)]
+    rows = [changed(make_sample(f"s{i}"), rollout_id="r0") for i in range(2)]
     messages = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]})
-    rows.append(changed(make_row("s2"), rollout_id="r1", messages=messages))
+    rows.append(changed(make_sample("s2"), rollout_id="r1", messages=messages))
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
     answer = Board(tmp_path).answer("group", at(group="g0"))

@@ -16,11 +16,11 @@ from truing.cli.inspect.one_sample import choose_sample, choose_step, token_list
 from truing.cli.inspect.token_table import escape_token, render, token_table, token_view
 from truing.cli.inspect.tokens import tokens
 from truing.errors import ModelError, RecordError
-from truing.record import RunReader, RunWriter, SampleRow
-from truing.types.batch import StepRecord
+from truing.record import RunReader, RunWriter
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
+from truing.types.step_table import Passes, StepNumbers, StepTable, table_of_samples
 from truing.types.token import Origin
 
 NAN = float("nan")
@@ -28,9 +28,9 @@ HOSTILE = "\x1b[2J[red]\u202e\\"
 WORDS = {"What": 0, "\n": 1, HOSTILE: 2, "4": 3}
 
 
-def make_row(name: str) -> SampleRow:
+def make_sample(name: str) -> Sample:
     numbers = torch.tensor([NAN, NAN, -1.0, -math.inf])
-    sample = Sample.with_defaults(
+    return Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=2,
         turns=(),
@@ -45,22 +45,23 @@ def make_row(name: str) -> SampleRow:
         sampler_logprob=numbers,
         old_logprob=numbers,
         advantage=numbers,
-    )
-    return SampleRow(
-        sample=sample,
-        new_logprob=numbers + math.log(2),
-        entropy=numbers,
-        raw_entropy=numbers,
-        token_gradient=torch.full_like(numbers, NAN),
-        inner_step=0,
-        text="",
         status=Status.DONE,
         reward_parts={"exact": NAN},
-        messages=(),
         outcome={"mail": [1, None]},
         ended_by=EndedBy.ENVIRONMENT,
-        error="",
     )
+
+
+def make_step(stage: str, step: int, names) -> StepTable:
+    numbers = torch.tensor([NAN, NAN, -1.0, -math.inf] * len(names))
+    streams = {"new_logprob": numbers + math.log(2), "entropy": numbers, "raw_entropy": numbers}
+    passes = Passes.one_each(len(names), streams)
+    return table_of_samples(
+        StepNumbers(stage, step, {}, loss_label="on_policy"), list(map(make_sample, names)), passes
+    )
+
+
+ONE = make_step("grpo", 0, ["a"])
 
 
 @pytest.fixture
@@ -68,9 +69,7 @@ def run(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
         writer.write_run({"tokenizer": "tokenizer"})
         for stage, step in (("sft", 0), ("sft", 1), ("grpo", 0)):
-            rows = [make_row(f"{stage}{step}{i}") for i in range(2)]
-            record = StepRecord(step, stage, {}, "on_policy", tuple(row.sample for row in rows), {})
-            writer.write_step(record, rows)
+            writer.write_step(make_step(stage, step, [f"{stage}{step}{i}" for i in range(2)]))
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(WORDS, unk_token="4")))
     words.save_pretrained(tmp_path / "run/tokenizer")
     return tmp_path / "run"
@@ -120,7 +119,7 @@ def test_a_stretch_of_context_is_one_row_and_no_column_is_empty(run):
     ("ref", "third", "last"), [(-1.0, ["policy", "kl"], ["kl"]), (math.nan, ["policy"], [])]
 )
 def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
-    tokens = token_list(make_row("a"), list("abcd"))
+    tokens = token_list(ONE, 0, list("abcd"))
     for token in tokens:
         token["ref"] = ref
         token["masks"] = ["policy", "kl", "value"] if token["index"] == 2 else token["masks"]
@@ -164,7 +163,7 @@ def test_a_token_is_shown_with_its_visible_characters():
 
 
 def test_tokens_are_colored_by_origin_and_underlined_where_trained():
-    text = token_view(token_list(make_row("a"), ["What", "\n", "x", "4"]))
+    text = token_view(token_list(ONE, 0, ["What", "\n", "x", "4"]))
     assert text.plain == "What\\n\nx4"
     styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
     assert styles == {"What": "blue", "\\n": "bright_black", "x": "green underline", "4": "green"}
@@ -172,7 +171,7 @@ def test_tokens_are_colored_by_origin_and_underlined_where_trained():
 
 def test_render_is_pure_and_fits_a_narrow_terminal():
     console = Console(width=40, record=True, file=io.StringIO())
-    console.print(render({"sample_id": "\x1b"}, token_list(make_row("a"), list("abcd")), all_tokens=False))
+    console.print(render({"sample_id": "\x1b"}, token_list(ONE, 0, list("abcd")), all_tokens=False))
     assert r"\x1b" in console.export_text()
 
 
@@ -180,11 +179,11 @@ def test_a_step_or_sample_that_is_missing_is_named(run):
     steps = RunReader(run).steps()
     with pytest.raises(RecordError, match=r"stage rl, update 1\n(?s:.*)sft up to 2; grpo up to 1"):
         choose_step(steps, "rl", 1)
-    samples = RunReader(run).samples("grpo", 0)
+    table = RunReader(run).find_table("grpo", 0)
     for named in ("0", "3", "-1", "sft00"):
         with pytest.raises(RecordError, match=rf"got: {named}(?s:.*)1 to 2, or the id of a sample"):
-            choose_sample(samples, named)
-    assert choose_sample(samples, "2") is choose_sample(samples, "grpo01") is samples[1]
+            choose_sample(table, named)
+    assert choose_sample(table, "2") == choose_sample(table, "grpo01") == 1
     assert (choose_step(steps, None, 2).stage, choose_step(steps, "sft", None).step) == ("sft", 1)
 
 
@@ -196,7 +195,7 @@ def test_a_tokenizer_that_is_missing_is_named(run):
 
 
 def test_values_and_returns_have_columns_with_a_critic():
-    tokens = token_list(make_row("a"), list("abcd"))
+    tokens = token_list(ONE, 0, list("abcd"))
     tokens[2] |= {"value": 0.25, "return": 0.75, "masks": ["policy", "value"]}
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(token_table(tokens, all_tokens=False))

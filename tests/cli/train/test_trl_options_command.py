@@ -4,6 +4,7 @@ import json
 
 import pytest
 from command import truing as command
+from recorded import samples_of
 
 from truing.config import load_recipe
 from truing.record import RunReader
@@ -64,8 +65,8 @@ def test_the_command_of_the_field_report(rows, tmp_path, monkeypatch):
     assert saved.episode.max_prompt_tokens == 200
     steps = RunReader(run).steps()
     assert [(step.stage, step.step) for step in steps] == [("sft", 0), ("grpo", 0), ("grpo", 1)]
-    groups = {row.sample.group_id for row in RunReader(run).samples("grpo", 0)}
-    assert (len(groups), len(RunReader(run).samples("grpo", 0))) == (2, 8)
+    groups = {row.group_id for row in samples_of(RunReader(run).find_table("grpo", 0))}
+    assert (len(groups), len(RunReader(run).find_table("grpo", 0).samples)) == (2, 8)
 
 
 def test_several_data_sets_are_pooled(rows, tmp_path):

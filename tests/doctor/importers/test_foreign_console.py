@@ -41,7 +41,7 @@ def test_a_console_of_trl_is_read_with_the_steps_of_its_bar(tmp_path, texts, pre
     assert (run.trainer, len(run.steps)) == ("trl", len(logs))
     assert [step.step + 1 for step in run.steps] == [5 * i for i in range(1, len(logs) + 1)]
     assert run.steps[0].setup.logged_every == 5
-    assert run.steps[7].numbers["reward/mean"] == pytest.approx(logs[7]["reward"], abs=6e-5)
+    assert run.steps[7].metrics["reward/mean"] == pytest.approx(logs[7]["reward"], abs=6e-5)
     assert run.notes == []
 
 
@@ -110,13 +110,13 @@ def test_a_console_of_verl_is_read_behind_rays_prefix(tmp_path):
     (tmp_path / "verl.log").write_text(text + " [repeated 2x across cluster]\n")
     run = import_run(read_log(tmp_path / "verl.log"))
     assert (run.trainer, run.format, run.unknown) == ("verl", "verl's console", [])
-    assert run.steps[0].numbers == {
+    assert run.steps[0].metrics == {
         "grad/norm": 0.9,
         "reward/mean": 0.5,
         "truncated/share": 0.01,
         "lr": 1e-6,
     }
-    assert run.steps[1].numbers["grad/norm"] != run.steps[1].numbers["grad/norm"]
+    assert run.steps[1].metrics["grad/norm"] != run.steps[1].metrics["grad/norm"]
 
 
 def test_a_text_without_metrics_says_what_it_looked_for(tmp_path):

@@ -144,7 +144,7 @@ def test_a_step_may_be_reported_twice_and_alike_only(tmp_path):
 def test_an_evaluation_is_not_the_training(tmp_path):
     logs = [*healthy(0)[:3], {"eval_reward": 0.9, "eval_entropy": 0.1, "step": 3}]
     run = import_run(read_log(trainer_state(tmp_path, logs)))
-    assert run.steps[2].numbers["entropy/mean"] == logs[2]["entropy"]
+    assert run.steps[2].metrics["entropy/mean"] == logs[2]["entropy"]
     assert list(run.unused) == ["clip_ratio/region_mean", "eval_reward", "eval_entropy"]
 
 
@@ -152,7 +152,7 @@ def test_supervised_fine_tuning_has_no_entropy_of_what_was_drawn(tmp_path):
     logs = [{"loss": 2.0, "grad_norm": 1.0, "learning_rate": 1e-4, "entropy": 1.5, "step": 1}]
     run = import_run(read_log(trainer_state(tmp_path, logs, None)))
     assert run.trainer == "transformers"
-    assert run.steps[0].numbers == {"loss/total": 2.0, "grad/norm": 1.0, "lr": 1e-4}
+    assert run.steps[0].metrics == {"loss/total": 2.0, "grad/norm": 1.0, "lr": 1e-4}
 
 
 def test_the_last_checkpoint_is_read(tmp_path):
@@ -201,7 +201,7 @@ def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
     logs[1]["grad_norm"] = float("nan")
     path = trainer_state(tmp_path, logs)
     assert "NaN" in next(path.rglob("*.json")).read_text()
-    assert json.dumps(import_run(read_log(path)).steps[1].numbers["grad/norm"]) == "NaN"
+    assert json.dumps(import_run(read_log(path)).steps[1].metrics["grad/norm"]) == "NaN"
 
 
 def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):

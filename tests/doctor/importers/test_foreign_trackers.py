@@ -131,7 +131,7 @@ def test_a_run_of_a_project_is_named_and_its_nan_is_one(tmp_path):
             read_log(path, run)
     steps = import_run(read_log(tmp_path, "b")).steps
     assert [step.metrics["lr"] for step in steps] == [1e-3, 1e-4]
-    assert steps[0].numbers["grad/norm"] != steps[0].numbers["grad/norm"]
+    assert steps[0].metrics["grad/norm"] != steps[0].metrics["grad/norm"]
 
 
 def test_an_export_of_trackio_is_a_table(tmp_path):
@@ -141,5 +141,5 @@ def test_an_export_of_trackio_is_a_table(tmp_path):
     ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
     first, second = import_run(read_log(tmp_path / "p.parquet")).steps
-    assert first.numbers == {"group/zero_variance_share": 0.5}
-    assert second.numbers == {"group/zero_variance_share": 0.25, "lr": 1e-3}
+    assert first.metrics == {"group/zero_variance_share": 0.5}
+    assert second.metrics == {"group/zero_variance_share": 0.25, "lr": 1e-3}

@@ -68,12 +68,12 @@ def test_every_place_reports_the_same(run_folder):
     runs = [import_run(read_log(run_folder / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
     state = runs[0]
     assert [step.step for step in state.steps] == list(range(STEPS))
-    assert {"reward/mean", "entropy/mean", "length/mean", "grad/norm", "lr"} <= state.steps[0].numbers.keys()
+    assert {"reward/mean", "entropy/mean", "length/mean", "grad/norm", "lr"} <= state.steps[0].metrics.keys()
     for run in runs:
         assert run.trainer == "trl"
         for step, other in zip(state.steps, run.steps, strict=True):
             shared = {name: x for name, x in step.metrics.items() if not name.startswith("kl")}
-            assert {name: other.numbers[name] for name in shared} == pytest.approx(shared, rel=1e-6)
+            assert {name: other.metrics[name] for name in shared} == pytest.approx(shared, rel=1e-6)
 
 
 def test_what_the_kl_is_is_known_where_the_arguments_are(run_folder):
@@ -94,7 +94,7 @@ def test_the_configuration_is_declared_where_a_tracker_has_it(run_folder):
         setup = import_run(read_log(run_folder / place)).steps[0].setup
         assert (setup.learning_rate, setup.group_size, setup.kl_coef) == (1e-3, 4, 0.05)
         assert (setup.algo, setup.kl_estimator, setup.truncated) == ("grpo", "k3", "keep")
-        assert "clip/clipped_share" in import_run(read_log(run_folder / place)).steps[0].numbers  # of tokens
+        assert "clip/clipped_share" in import_run(read_log(run_folder / place)).steps[0].metrics  # of tokens
     state = import_run(read_log(run_folder / "out"))
     assert state.steps[0].setup.learning_rate is None
     assert "clip_ratio/region_mean" in state.unused  # of tokens, or of sequences

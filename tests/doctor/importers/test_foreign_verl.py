@@ -89,8 +89,8 @@ def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(
     json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5)[:3])
     run = import_run(read_log(tmp_path))
     assert [(step.step, len(step.samples)) for step in run.steps] == [(0, 0), (1, 4), (2, 4)]
-    assert run.steps[1].numbers["reward/mean"] != 0.5
-    assert run.steps[1].numbers["group/zero_variance_share"] == 0.0
+    assert run.steps[1].metrics["reward/mean"] != 0.5
+    assert run.steps[1].metrics["group/zero_variance_share"] == 0.0
     assert run.format == "verl's metrics and rollout dumps"
 
 
@@ -126,7 +126,7 @@ def test_what_is_another_quantity_in_this_run_is_left_out_with_the_reason(tmp_pa
         record["data"]["num_turns/max"] = 5
     run = import_run(read_log(json_lines(tmp_path / "log.jsonl", records)))
     assert set(run.changed_meanings) == {"response_length/mean"}
-    assert "length/mean" not in run.steps[0].numbers
+    assert "length/mean" not in run.steps[0].metrics
 
 
 def test_what_a_configuration_declares_is_the_setup():

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.evidence import changed_step
+from truing.doctor.evidence import changed_step, with_optimizer_steps
 from truing.doctor.example_steps import GRPO_SETUP, example_step
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.report.family_summary import distribution_text
 from truing.doctor.report.first_updates import SHOWN_CHARACTERS, boundary_lines
-from truing.types.step_table import StepNumbers
+from truing.types.step_table import PASS_STREAMS, Passes, StepNumbers, starts_of
 from truing.types.token import Origin
 
 NAN = float("nan")
@@ -45,7 +45,15 @@ def step_of_texts(tokenizer, body, header, answers, families=None, **streams):
     tokens |= {"token_ids": torch.cat(ids), "origin": origin, "policy_mask": origin == Origin.SAMPLED}
     tokens |= dict.fromkeys(("supervised_mask", "structure"), torch.zeros(len(origin), dtype=torch.bool))
     setup = replace(GRPO_SETUP, stop_ids=(tokenizer.eos_token_id,))
-    return replace(step, rows=rows, lengths=list(map(len, ids)), tokens=tokens, setup=setup)
+    computed = {name: tokens.pop(name) for name in PASS_STREAMS if name in tokens}
+    return replace(
+        step,
+        samples=rows,
+        starts=starts_of(list(map(len, ids))),
+        streams=tokens,
+        passes=Passes.one_each(count, computed),
+        setup=setup,
+    )
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def test_two_samples_of_each_family_of_different_groups(tokenizer):
 
 def test_samples_that_are_not_trained_on_are_shown_too(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
-    assert [name for name, _ in shown_rows(changed_step(step, samples={4: {"kept": False}}), tokenizer)] == [
+    assert [name for name, _ in shown_rows(with_optimizer_steps(step, {4: -1}), tokenizer)] == [
         "s0",
         "s4",
     ]

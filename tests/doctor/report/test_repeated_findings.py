@@ -14,6 +14,7 @@ from truing.doctor.report.repeated_findings import findings_by_rule
 from truing.doctor.report.sarif_junit import junit, sarif
 from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.verdict import Claim, Finding, Verdict
+from truing.types.step_table import StepTable
 
 RECIPE = SimpleNamespace(stages=("sft", "grpo"))
 
@@ -105,13 +106,12 @@ def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_
         {},
     )
     monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
-    monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
     entries = []
     for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
         found = finding(verdict, step)
         live.diagnosis = SimpleNamespace(add=lambda _, found=found: [found], findings={"REF003": [found]})
-        record = SimpleNamespace(stage="grpo", step=step, metrics={}, facts={})
-        entries += live.diagnose(record, [], None)[1]
+        table = StepTable(stage="grpo", step=step, metrics={}, samples=[], starts=[0], streams={})
+        entries += live.diagnose(table, None)[1]
     assert [(each.claim.verdict, each.step) for each in entries] == [
         (Verdict.SUSPECT, 0),
         (Verdict.PROVEN, 2),

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from recorded import make_row
+from recorded import make_sample
 from runs import HOT, Interrupt, crash_at, not_finite_at
 from scipy import stats
 from shown import evaluation, finding, opened_run, write
@@ -171,7 +171,7 @@ def test_before_the_first_update_there_are_no_numbers(tmp_path):
 
 def test_a_run_of_sft_alone_has_no_reward(tmp_path):
     with opened_run(tmp_path / "run", stages=["sft"]) as writer:
-        rows = [make_row("0/sft/0/0", reward=math.nan)]
+        rows = [make_sample("0/sft/0/0", reward=math.nan)]
         write(writer, 0, "sft", rows=rows, **{"reward/mean": math.nan, "loss/supervised": 2.0})
     now = summary_of(tmp_path / "run")
     assert (now.reward, now.current_stage, now.stages) == (None, ("sft", 1, 3), (("sft", 1, 3),))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recorded import samples_of
 
 import truing
 from truing.api import env_from_recipe
@@ -122,7 +123,9 @@ def test_turns_of_a_run_are_stamped_with_the_weights_that_drew_them(mini, tmp_pa
 
     run = truing.train(mini(stages=["grpo"]), rewards=[reward], out=tmp_path / "run").run
     reader = RunReader(run)
-    drawn = [[turn for row in reader.samples("grpo", i) for turn in row.sample.turns] for i in range(3)]
+    drawn = [
+        [turn for row in samples_of(reader.find_table("grpo", i)) for turn in row.turns] for i in range(3)
+    ]
     stamps = [{turn.weight_digest for turn in turns} for turns in drawn]
     assert all(len(stamp) == 1 for stamp in stamps)
     assert len(set.union(*stamps)) == (3 if moves else 1)

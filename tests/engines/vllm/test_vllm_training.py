@@ -5,6 +5,7 @@ import time
 
 import pytest
 from peft_adapters import save_adapter
+from recorded import samples_of
 from runs import assert_same_run
 
 import truing
@@ -41,8 +42,8 @@ def test_a_run_samples_with_the_server_and_proves_each_version(mini, tmp_path, c
     steps = [step for step in reader.steps() if step.stage == "grpo"]
     assert [step.facts["publication"]["version"] for step in steps] == [3, 4, 5]
     for step in steps:
-        rows = reader.samples(step.stage, step.step)
-        assert {turn.sampler_version for row in rows for turn in row.sample.turns} == {
+        rows = samples_of(reader.find_table(step.stage, step.step))
+        assert {turn.sampler_version for row in rows for turn in row.turns} == {
             step.facts["publication"]["version"]
         }
     claims = [each for found in diagnose_run(tmp_path / "run").findings.values() for each in found]

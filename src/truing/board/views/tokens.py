@@ -64,7 +64,7 @@ def token_window(run_view: RunView, table: StepTable, index: int, token: int = 0
     start = min(max(0, token), length - 1) // WINDOW_TOKENS * WINDOW_TOKENS
     end = min(length, start + WINDOW_TOKENS)
     part = slice(start, end)
-    stream = {name: table.numbers(name)[whole] for name in NUMBERS.values()}
+    stream = {name: table.stream(name)[whole] for name in NUMBERS.values()}
     new_T, old_T, ref_T = (stream[name] for name in ("new_logprob", "old_logprob", "ref_logprob"))
     ratio_T, clipped_T = _ratio(run_view, table, index)
     numbers = {name: stream[recorded] for name, recorded in NUMBERS.items()}
@@ -110,9 +110,9 @@ def sample_json(table: StepTable, index: int, findings: Mapping[str, str] = {}) 
         "length": table.lengths[index],
         "sampled": int(table.sampled[part].sum()),
         "trained": int(table.trained[part].sum()),
-        "advantage": _mean(table.numbers("advantage")[part][table.policy[part]]),
+        "advantage": _mean(table.stream("advantage")[part][table.policy[part]]),
         "truncated": sample.truncated,
-        "computed": bool(table.numbers("new_logprob")[part].isfinite().any()),
+        "computed": bool(table.stream("new_logprob")[part].isfinite().any()),
         "optimizer_steps": table.passes.optimizer_step[passes].tolist(),
         "old_source": sample.old_source,
         "error": shorten_and_count(sample.error),
@@ -137,7 +137,7 @@ def sample_json(table: StepTable, index: int, findings: Mapping[str, str] = {}) 
 def _ratio(run_view: RunView, table: StepTable, index: int) -> tuple[Tensor, Tensor]:
     """Return the importance ratio of each policy token under the objective, [T], and the clipped tokens."""
     part = table.part(index)
-    log_T = log_ratio(table.numbers("new_logprob")[part], table.numbers("old_logprob")[part])
+    log_T = log_ratio(table.stream("new_logprob")[part], table.stream("old_logprob")[part])
     unknown_T = torch.full_like(log_T, math.nan)
     recipe = run_view.recipe_at(table.stage, table.step)
     if isinstance(recipe, str) or not isinstance(recipe.stage(table.stage), PolicyStage):
@@ -150,7 +150,7 @@ def _ratio(run_view: RunView, table: StepTable, index: int) -> tuple[Tensor, Ten
         return ratio_T, torch.zeros_like(scored_T)
     assert setup.clip_low is not None
     assert setup.clip_high is not None
-    advantage_T = table.numbers("advantage")[part]
+    advantage_T = table.stream("advantage")[part]
     return ratio_T, scored_T & clip_mask(ratio_T, advantage_T, setup.clip_low, setup.clip_high)
 
 

@@ -85,14 +85,14 @@ def sample_facts(table: StepTable, index: int) -> dict[str, Any]:
         "truncated": sample.truncated,
         "reward_parts": dict(sample.reward_parts),
         # false if no loss term has a gradient
-        "computed": bool(table.numbers("new_logprob")[table.part(index)].isfinite().any()),
+        "computed": bool(table.stream("new_logprob")[table.part(index)].isfinite().any()),
     }
 
 
 def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return each token's text, origin, masks and numbers; a number that is not recorded is NaN."""
     part = table.part(index)
-    numbers = {name: table.numbers(recorded)[part] for name, recorded in NUMBERS.items()}
+    numbers = {name: table.stream(recorded)[part] for name, recorded in NUMBERS.items()}
     numbers["ratio"] = (numbers["new"] - numbers["old"]).exp()
     exact = {name: table.streams[name][part].tolist() for name in ("token_ids", "origin", "excluded", *MASKS)}
     return [

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step, changed_step
+from truing.doctor.evidence import Step, changed_step, with_ranks
 from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient
@@ -126,7 +126,10 @@ def _scaled(*factors: float) -> Step:
     rows = [{"of_rank": [names[:2], names[2:]]} | NONE]
     factor_N = torch.tensor([factors[index >= 2] for index in range(len(names))])[step.sample_of_token]
     facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
-    return changed_step(step, facts=facts, token_gradient=step.tokens["token_gradient"] * factor_N)
+    return with_ranks(
+        changed_step(step, facts=facts, token_gradient=step.tokens["token_gradient"] * factor_N),
+        [int(index >= 2) for index in range(len(names))],
+    )
 
 
 NONE = {"due": 8, "missing": [], "missing_count": 0, "idle": [], "twice": [], "twice_count": 0}

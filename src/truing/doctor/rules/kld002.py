@@ -45,7 +45,7 @@ THEIRS = ("kl_trained/k1", "kl/any")
 """Of other trainers: TRL's RLOO scores samples with the weights that sampled, and its GRPO reports k3."""
 
 
-ANY_KL = " | ".join(f"numbers.{name}" for name in (*K3, "kl_all/k1", *THEIRS))
+ANY_KL = " | ".join(f"metrics.{name}" for name in (*K3, "kl_all/k1", *THEIRS))
 
 
 class Measured(NamedTuple):

@@ -81,7 +81,7 @@ def _skipped(times: int, trained_before: int = 0) -> Step:
     still = {"before": "a", "after": "a", "next": "a"}
     last = changed_step(step, past=earlier, facts={"weights": still}, metrics={"gate/held_back": 1.0})
     numbers = {name: value for name, value in last.metrics.items() if name != "grad/norm"}
-    return replace(last, step=len(earlier), numbers=numbers)
+    return replace(last, step=len(earlier), metrics=numbers)
 
 
 def example() -> Step:

@@ -169,7 +169,7 @@ def _quoting(after: int) -> Step:
     """Return a step whose answers contain the ids of their prompts."""
     step = example_step(prompt=12, answers=(16,) * 8, setup={"max_new_tokens": 16})
     ids = step.tokens["token_ids"].clone()
-    for start in step.starts:
+    for start in step.starts[:-1]:
         ids[start + 12 + after : start + 22 + after] = ids[start + 1 : start + 11]
     return changed_step(step, token_ids=ids)
 

@@ -28,24 +28,24 @@ MAY_IMPORT = {
     "engines": "errors utils types distributed config ops models",
     "cluster": "errors utils distributed config models engines",
     "envs": "errors utils types config rewards",
-    "rollouts": "errors utils types config ops chat rewards engines envs",
-    "algos": "errors types config ops rollouts",
-    "checks": "errors utils types chat rewards engines envs rollouts",
+    "algos": "errors types config ops",
+    "rollouts": "errors utils types config chat rewards engines envs",
+    "checks": "errors utils types chat rewards engines envs algos rollouts",
     "metrics": "errors types config ops record envs",
     "doctor": "errors utils types config ops record analysis metrics",
     "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
     "learner": (
-        "errors utils types distributed config ops record analysis chat models rewards engines envs rollouts "
-        "algos metrics"
+        "errors utils types distributed config ops record analysis chat models rewards engines envs algos "
+        "rollouts metrics"
     ),
     "instrumentation": (
-        "errors utils types distributed config ops record chat models rewards engines envs rollouts "
-        "algos metrics doctor learner"
+        "errors utils types distributed config ops record chat models rewards engines envs algos "
+        "rollouts metrics doctor learner"
     ),
     "trainer": (
-        "errors utils types distributed config ops record analysis chat models rewards engines envs rollouts "
-        "algos checks metrics doctor trackers learner instrumentation"
+        "errors utils types distributed config ops record analysis chat models rewards engines envs algos "
+        "rollouts checks metrics doctor trackers learner instrumentation"
     ),
     "api": (
         "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal "

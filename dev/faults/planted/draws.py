@@ -29,7 +29,7 @@ ROUTES_OF_ANOTHER_SAMPLE = Fault(
     name="routes-of-another-sample",
     numbers=(89,),
     what="each sample is recorded with the expert routes of the sample before it",
-    plant=lambda: patched("truing.rollouts.flatten:join_routes", _routes_of_another_sample),
+    plant=lambda: patched("truing.algos.flatten:join_routes", _routes_of_another_sample),
     expected=("SMP012",),
     changes=MIXTURE,
 )
@@ -68,7 +68,7 @@ ROUTES_SHIFTED = Fault(
     name="routes-shifted",
     numbers=(88,),
     what="each token is recorded with the expert routes of the token before it",
-    plant=lambda: patched("truing.rollouts.flatten:join_routes", _routes_shifted),
+    plant=lambda: patched("truing.algos.flatten:join_routes", _routes_shifted),
     expected=("SMP012",),
     changes=MIXTURE,
 )

@@ -53,7 +53,7 @@ OLD_LOGPROBS_ZERO = Fault(
     name="old-logprobs-zero",
     numbers=(30,),
     what="old log-probabilities are filled in with zeros by a wrong key",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _zeros),
+    plant=lambda: patched("truing.algos.flatten:_sample", _zeros),
     expected=("RAT001",),
 )
 

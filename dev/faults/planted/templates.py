@@ -63,7 +63,7 @@ FORCED_AS_SAMPLED = Fault(
     name="forced-as-sampled",
     numbers=(23,),
     what="forced tokens are labelled as sampled, with log-probability 0",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _forced_as_sampled),
+    plant=lambda: patched("truing.algos.flatten:_sample", _forced_as_sampled),
     expected=("TOK001", "SMP004"),
     changes={"episode.forced_prefix": "12", "episode.force_rate": 1.0},
 )
@@ -103,7 +103,7 @@ RETOKENISED = Fault(
     name="retokenised",
     numbers=(9, 10),
     what="answers are re-encoded, and an id changes",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _retokenised),
+    plant=lambda: patched("truing.algos.flatten:_sample", _retokenised),
     expected=("TOK001",),
 )
 

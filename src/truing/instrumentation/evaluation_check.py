@@ -6,11 +6,11 @@ from itertools import zip_longest
 from math import fsum, isclose
 from typing import Any
 
+from truing.algos.flatten import flatten
 from truing.errors import ModelError
 from truing.instrumentation.prompt_check import prompt_facts, raise_if_different
 from truing.learner.session import Session
 from truing.models.digest import quick_sum
-from truing.rollouts.flatten import flatten
 from truing.types.rollout import Rollout, RolloutGroup
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status

@@ -6,11 +6,11 @@ from typing import Any
 from torch import Tensor
 
 from truing.algos import ALGORITHMS
+from truing.algos.flatten import flatten
 from truing.chat import render_prompt
 from truing.chat.render import text_of
 from truing.errors import ModelError
 from truing.learner.session import Session
-from truing.rollouts.flatten import flatten
 from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.token import Origin

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from truing.algos.flatten import flatten
 from truing.analysis.task_halves import choosing_half
 from truing.learner.session import Session
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.score import score
-from truing.rollouts.flatten import flatten
 from truing.types.sample import Sample
 
 

@@ -18,7 +18,6 @@ from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.sharded_tensors import whole
 from truing.distributed.sharding import device_of
 from truing.engines.base import Engine, Publish, Receipt, joint_receipt
-from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, PromptKey, checked_tasks, prompt_key
 from truing.errors import DataError
@@ -30,6 +29,7 @@ from truing.learner.threads import set_threads
 from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
+from truing.models.forward_proof import prove_forward
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.models.precision import sharing_weights, with_weights_in

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from truing.algos import Algorithm, UpdateConfig
+from truing.algos.flatten import flatten, without_loss_terms, without_policy_term
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.learner.evaluate import remedy_of
 from truing.learner.group_selection import collect_groups
 from truing.learner.session import Session
-from truing.rollouts.flatten import flatten, without_loss_terms, without_policy_term
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status

@@ -10,12 +10,12 @@ from torch import Tensor
 from truing.chat import Chat, Dialogue, TurnContext, add_turn, decode_reply, observe, read_turn
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
-from truing.rollouts.turn_routes import routes_of_turn
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
+from truing.types.turn_routes import routes_of_turn
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from truing.algos import UpdateConfig
+from truing.algos.flatten import turns_by_sample
 from truing.config import PolicyStage
 from truing.distributed.sharding import computing_device
 from truing.doctor.facts.answer_lengths import answer_lengths
@@ -31,7 +32,6 @@ from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics,
 from truing.models.digest import digest
 from truing.ops.losses import Objective
 from truing.record import SampleRow
-from truing.rollouts.flatten import turns_by_sample
 from truing.trainer.reward_definition import reward_definition
 from truing.types.batch import StepRecord
 from truing.types.rollout import Task

@@ -32,7 +32,7 @@ from truing.instrumentation import draw_audit
 from truing.instrumentation.forward_check import rounding_fact
 from truing.lab.run import design
 from truing.lab.run.run_pool import RunPool, slots_for
-from truing.learner import memory_budget, replayed_draws, threads
+from truing.learner import memory_budget, replayed_draws
 from truing.models import forward_proof, lora
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
@@ -41,7 +41,7 @@ from truing.models.forward.float32_head import Float32Head
 from truing.models.forward.onednn_linear import onednn_computes
 from truing.models.load import available_device
 from truing.ops import logprobs
-from truing.trainer import startup_notes
+from truing.trainer import startup_notes, threads
 from truing.trainer.run_context import clock_of
 from truing.trl import GRPOConfig
 from truing.trl.arguments import recipe as trl_recipe
@@ -377,7 +377,8 @@ def test_threads_are_left_alone_on_cuda(on_cuda, recipe, monkeypatch):
 def test_no_note_of_threads_on_cuda(on_cuda, recipe, monkeypatch):
     monkeypatch.setattr(startup_notes.torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(startup_notes, "usable_cores", lambda: 8)
-    session = SimpleNamespace(recipe=recipe(), ranks=SimpleNamespace(size=1), policy=on_cuda)
+    policy = SimpleNamespace(ranks=SimpleNamespace(size=1), module=on_cuda)
+    session = SimpleNamespace(recipe=recipe(), policy=policy)
     session.recipe = session.recipe.model_copy(
         update={"model": session.recipe.model.model_copy(update={"threads": None})}
     )

@@ -35,7 +35,7 @@ DROPOUT_ON = Fault(
     name="dropout-on",
     numbers=(35,),
     what="the adapter has dropout that the recipe does not declare",
-    plant=lambda: patched("truing.learner.restore:add_lora", _dropout_on),
+    plant=lambda: patched("truing.models.load_policy:add_lora", _dropout_on),
     expected=("RAT002", "OPT009"),
     changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},
 )

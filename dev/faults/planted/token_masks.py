@@ -38,7 +38,7 @@ BAD_ATTEMPTS_MASKED = Fault(
     name="bad-attempts-masked",
     numbers=(60,),
     what="attempts that failed are masked whole",
-    plant=lambda: patched("truing.learner.step_samples:_without_truncated", _bad_attempts_masked),
+    plant=lambda: patched("truing.rollouts.step_samples:_without_truncated", _bad_attempts_masked),
     expected=("MSK006", "MSK002"),
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.config import PolicyStage
+from truing.config import PolicyStage, Recipe
 from truing.doctor.evidence import Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
@@ -20,7 +20,6 @@ from truing.doctor.truing_run import setup_of, step_of
 from truing.instrumentation.forward_check import row_logits
 from truing.instrumentation.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
 from truing.learner.learner import Learner
-from truing.learner.session import Session
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.hidden_states import MicroBatch
@@ -29,6 +28,7 @@ from truing.models.forward.score import computed_precision
 from truing.models.forward.tree_attention import largest_scores
 from truing.record import SampleRow
 from truing.types.sample import Sample
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
 
 
@@ -36,7 +36,8 @@ from truing.types.status import EndedBy, Status
 class PlainGradient:
     """The comparison for some rows of a minibatch; ``update_index`` selects the weights, if too many."""
 
-    session: Session
+    recipe: Recipe
+    sampling_params: SamplingParams
     stage: str
     update_index: int
     learner: Learner
@@ -67,7 +68,7 @@ class PlainGradient:
 
     def _step(self, logprobs: Mapping[str, Tensor]) -> Step:
         """Return the minibatch as the doctor's ``Step``, with the log-probabilities of the checked rows."""
-        setup = setup_of(self.session.recipe, self.stage, self.session.sampling_params)
+        setup = setup_of(self.recipe, self.stage, self.sampling_params)
         rows = [_token_row(sample, logprobs.get(sample.sample_id)) for sample in self.minibatch]
         setting = self.learner.setting
         coefficients = {

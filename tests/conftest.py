@@ -120,8 +120,8 @@ def adapter_run(recipe, tmp_path):
 
     from truing.config import to_toml
     from truing.learner import checkpoint
-    from truing.learner.restore import load_policy
     from truing.models import tiny as tiny_model
+    from truing.models.load_policy import load_policy
     from truing.models.lora import trainable_parameters
 
     def make(rises, **sampling):

@@ -23,7 +23,7 @@ from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.rules import RULES, ref002
 from truing.doctor.verdict import Verdict
-from truing.engines import model_checks, open_engine
+from truing.engines import open_engine
 from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.proof.prompts import long_prompt
 from truing.engines.vllm.server_process import visible_gpus
@@ -32,8 +32,8 @@ from truing.instrumentation import draw_audit
 from truing.instrumentation.forward_check import rounding_fact
 from truing.lab.run import design
 from truing.lab.run.run_pool import RunPool, slots_for
-from truing.learner import memory_budget, replayed_draws, threads
-from truing.models import lora
+from truing.learner import memory_budget, replayed_draws
+from truing.models import forward_proof, lora
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
 from truing.models.forward.float32_embedding import Float32SumEmbedding
@@ -41,7 +41,7 @@ from truing.models.forward.float32_head import Float32Head
 from truing.models.forward.onednn_linear import onednn_computes
 from truing.models.load import available_device
 from truing.ops import logprobs
-from truing.trainer import startup_notes
+from truing.trainer import startup_notes, threads
 from truing.trainer.run_context import clock_of
 from truing.trl import GRPOConfig
 from truing.trl.arguments import recipe as trl_recipe
@@ -212,8 +212,8 @@ def test_an_adapter_forks_the_random_numbers_of_its_device(monkeypatch):
 
 
 def test_two_forwards_may_differ_by_more_on_cuda(on_cuda, monkeypatch):
-    monkeypatch.setattr(model_checks, "device_and_precision", lambda model: "cuda")
-    assert model_checks._tolerance(on_cuda, []) == model_checks.TOLERANCE["cuda"]
+    monkeypatch.setattr(forward_proof, "device_and_precision", lambda model: "cuda")
+    assert forward_proof.rounding_tolerance(on_cuda, []) == forward_proof.TOLERANCE["cuda"]
     assert rounding_fact(SimpleNamespace(model=on_cuda), []) == {}
 
 
@@ -377,7 +377,8 @@ def test_threads_are_left_alone_on_cuda(on_cuda, recipe, monkeypatch):
 def test_no_note_of_threads_on_cuda(on_cuda, recipe, monkeypatch):
     monkeypatch.setattr(startup_notes.torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(startup_notes, "usable_cores", lambda: 8)
-    session = SimpleNamespace(recipe=recipe(), ranks=SimpleNamespace(size=1), policy=on_cuda)
+    policy = SimpleNamespace(ranks=SimpleNamespace(size=1), module=on_cuda)
+    session = SimpleNamespace(recipe=recipe(), policy=policy)
     session.recipe = session.recipe.model_copy(
         update={"model": session.recipe.model.model_copy(update={"threads": None})}
     )

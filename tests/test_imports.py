@@ -23,29 +23,26 @@ MAY_IMPORT = {
     "record": "errors utils types",
     "analysis": "errors utils types config ops record",
     "chat": "errors utils types",
-    "models": "errors utils types distributed ops",
+    "models": "errors utils types distributed config ops",
     "rewards": "errors utils types config chat models",
     "engines": "errors utils types distributed config ops models",
     "cluster": "errors utils distributed config models engines",
     "envs": "errors utils types config rewards",
-    "rollouts": "errors utils types config ops chat rewards engines envs",
-    "algos": "errors types config ops rollouts",
-    "checks": "errors utils types chat rewards engines envs rollouts",
+    "algos": "errors types config ops",
+    "rollouts": "errors utils types distributed config ops chat models rewards engines envs algos",
+    "checks": "errors utils types chat rewards engines envs algos rollouts",
     "metrics": "errors types config ops record envs",
     "doctor": "errors utils types config ops record analysis metrics",
     "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
-    "learner": (
-        "errors utils types distributed config ops record analysis chat models rewards engines envs rollouts "
-        "algos metrics"
-    ),
+    "learner": "errors utils types distributed config ops record models algos metrics",
     "instrumentation": (
-        "errors utils types distributed config ops record chat models rewards engines envs rollouts "
-        "algos metrics doctor learner"
+        "errors utils types distributed config ops record chat models rewards engines envs algos "
+        "rollouts metrics doctor learner"
     ),
     "trainer": (
-        "errors utils types distributed config ops record analysis chat models rewards engines envs rollouts "
-        "algos checks metrics doctor trackers learner instrumentation"
+        "errors utils types distributed config ops record analysis chat models rewards engines envs algos "
+        "rollouts checks metrics doctor trackers learner instrumentation"
     ),
     "api": (
         "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal "
@@ -156,6 +153,16 @@ def test_the_board_tail_and_environments_do_not_wait_for_what_trains():
     program = (
         "import sys, truing.board.server, truing.cli.inspect.follow, truing.rollouts.workers\n"
         "assert not {'transformers', 'peft', 'scipy.stats'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_an_update_loads_nothing_that_samples():
+    program = (
+        "import sys, truing.learner.step\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('truing.')}\n"
+        "found = rooms & {'chat', 'rewards', 'engines', 'envs', 'rollouts', 'doctor', 'trainer'}\n"
+        "assert not found, found\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 

@@ -28,7 +28,7 @@ from truing.engines.base import Request, generate
 from truing.engines.open_engine import open_engine
 from truing.engines.vllm.engine import VllmEngine
 from truing.engines.vllm.params import to_vllm
-from truing.learner.restore import load_policy
+from truing.models.load_policy import load_policy
 from truing.record import RunReader
 from truing.types.sampling_params import SamplingParams
 

@@ -28,8 +28,8 @@ from truing.chat import make_chat
 from truing.config import EpisodeConfig, load_recipe
 from truing.engines.base import Engine
 from truing.engines.open_engine import open_engine
-from truing.learner.restore import load_policy
 from truing.models.load import LoadedModel, load
+from truing.models.load_policy import load_policy
 from truing.rewards import Rewards
 from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.turn_sources import PolicyTurns

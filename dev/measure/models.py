@@ -28,11 +28,12 @@ from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from truing.engines.local.engine import LocalEngine
-from truing.engines.model_checks import proof_samples, prove_forward, prove_sampler
+from truing.engines.prove_sampler import prove_sampler
 from truing.errors import TruingError
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.score import score
+from truing.models.forward_proof import proof_samples, prove_forward
 from truing.models.load import load
 from truing.models.progress_bars import no_progress_bars
 from truing.models.tiny import byte_tokenizer

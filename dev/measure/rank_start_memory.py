@@ -19,11 +19,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from truing.api import env_from_recipe
 from truing.config import Recipe, resolve
 from truing.distributed.ranks import Ranks, join
-from truing.learner import session as session_module
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
-from truing.learner.restore import needs_fsdp
 from truing.models.builtin import ensure_built
+from truing.models.load_policy import needs_fsdp
+from truing.trainer import session as session_module
 from truing.utils.memory import release_freed_memory
 
 WIDTH, LAYERS = 1024, 12
@@ -98,7 +98,8 @@ def measured(recipe: Recipe, ranks: Ranks) -> tuple[int, int, int]:
     thread = threading.Thread(target=watch)
     thread.start()
     session = session_module.open_session(recipe, env_from_recipe(recipe), ranks)
-    learner = open_learner(session, "grpo", MemoryBudget(MemoryNeed(0, 1), 1, 1), resume=None)
+    budget = MemoryBudget(MemoryNeed(0, 1), 1, 1)
+    learner = open_learner(session.policy, session.recipe, "grpo", budget, resume=None)
     over.set()
     thread.join()
     release_freed_memory()

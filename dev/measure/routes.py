@@ -65,7 +65,7 @@ def trained(table: dict[str, Any], *, replay: bool) -> list[dict[str, float]]:
 @contextmanager
 def without_replay() -> Iterator[None]:
     """Let no route be recorded with a sample, so that the trainer routes by itself."""
-    with patched("truing.rollouts.flatten:join_routes", lambda real: lambda turns: None):
+    with patched("truing.algos.flatten:join_routes", lambda real: lambda turns: None):
         yield
 
 

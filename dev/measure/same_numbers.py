@@ -2,10 +2,10 @@
 
     python -m dev.measure.same_numbers OTHER_CHECKOUT [RECIPE ...] [--overrides KEY=VALUE ...]
 
-Trains each recipe with the code of both checkouts, lets each read its own run (``dev.measure.run_numbers``), and
-compares, bit by bit, the metrics of all steps (but time and memory), the streams of all samples, the weights of the
-checkpoints, and the findings. Prints "equal" or the first difference per recipe; the exit code is 1 if a recipe
-differs. Default: all recipes in recipes/healthy.
+Trains each recipe with the code of both checkouts, lets each read its own run (``dev.measure.run_numbers``),
+and compares, bit by bit, the metrics of all steps (but time and memory), the streams of all samples, the
+weights of the checkpoints, and the findings. Prints "equal" or the first difference per recipe; the exit code
+is 1 if a recipe differs. Default: all recipes in recipes/healthy.
 """
 
 import argparse

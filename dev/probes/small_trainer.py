@@ -14,9 +14,9 @@ from truing.envs.base import Env
 from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.learner.optimizer_step import OptimizerStep
-from truing.learner.session import Session, open_session
 from truing.learner.step import train_step
-from truing.learner.step_samples import StepSamples, collect_step_samples
+from truing.rollouts.step_samples import StepSamples, collect_step_samples
+from truing.trainer.session import Session, open_session
 from truing.types.sample import Sample
 
 POLICY_ALGOS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -67,9 +67,13 @@ class SmallTrainer:
     def draw(self, step: int = 0) -> StepSamples:
         """Return the samples of a step, sampled with the current weights."""
         self.session.publish(step)
-        return collect_step_samples(
-            self.session, self.learner.algorithm, self.learner.setting, self.stage, step
-        )
+        return self.stale_draw(step)
+
+    def stale_draw(self, step: int = 0) -> StepSamples:
+        """Return the samples of a step, sampled with the weights that were published last."""
+        sampler, mask = self.session.sampler, self.session.recipe.episode.mask
+        algorithm, setting = self.learner.algorithm, self.learner.setting
+        return collect_step_samples(sampler, algorithm, setting, self.stage, step, mask)
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> list[OptimizerStep]:
         """Make an update on samples."""
@@ -138,10 +142,12 @@ def small_trainer(base: Path | str, algo: str, env: Env, /, **changes: Any) -> S
         recipe[part] = {**recipe.get(part, {}), **keys_of_part}
     session = open_session(resolve(recipe), env)
     if isinstance(base, Path):
-        for name, weight in session.policy.named_parameters():
+        policy = session.policy
+        for name, weight in policy.module.named_parameters():
             weight.requires_grad_(name == HEAD)
-        session = replace(session, parameters={HEAD: session.parameters[HEAD]})
-    learner = open_learner(session, stage, MemoryBudget(MemoryNeed(0, 1), 4096, 10**6, 0), None)
+        session = replace(session, policy=replace(policy, parameters={HEAD: policy.parameters[HEAD]}))
+    budget = MemoryBudget(MemoryNeed(0, 1), 4096, 10**6, 0)
+    learner = open_learner(session.policy, session.recipe, stage, budget, None)
     return SmallTrainer(session, learner, stage)
 
 

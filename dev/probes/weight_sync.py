@@ -13,7 +13,6 @@ from dev.probes.letters_env import Letters
 from dev.probes.result import Measurement, at_least, at_most, exactly, near
 from dev.probes.reward_signal import ROUNDING
 from dev.probes.small_trainer import HEAD, SmallTrainer, small_trainer
-from truing.learner.step_samples import collect_step_samples
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.types.rollout import Rollout, Task
@@ -91,8 +90,7 @@ def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
     with torch.no_grad():
         for weight in trainer.learner.parameters.values():
             weight += 0.3 * torch.randn(weight.shape, generator=generator)
-    args = (trainer.session, trainer.learner.algorithm, trainer.learner.setting, trainer.stage, 0)
-    before, after = collect_step_samples(*args).samples, trainer.draw().samples
+    before, after = trainer.stale_draw().samples, trainer.draw().samples
     measurements = []
     for name, samples, has_adapter in (("not synced", before, False), ("synced", after, True)):
         off, on = (_mean_difference(trainer, samples, adapter_on=each) for each in (False, True))

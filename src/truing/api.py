@@ -4,7 +4,6 @@ from __future__ import annotations  # help() shows the names of types, and not w
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,23 +32,24 @@ from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import RecipeError, RecordError, RewardError
-from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.instrumentation.update_replay import replay_update
-from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import add_adapter, checkpoint_after, restore_weights
-from truing.learner.session import open_session
+from truing.learner.restore import checkpoint_after, restore_weights
 from truing.models.load import load
+from truing.models.load_policy import add_adapter
 from truing.record import RunReader
 from truing.record.new_run_dir import new_run_dir
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.terminal.progress import ProgressDisplay
 from truing.terminal.run_result import print_result
 from truing.terminal.waiting import Waiting
+from truing.trainer.evaluate import evaluate as evaluate_session
 from truing.trainer.events import EventCallback
 from truing.trainer.preflight import preflight_recipe, random_reward
 from truing.trainer.reward_definition import check_same_rewards
 from truing.trainer.run import run
+from truing.trainer.session import open_session
 from truing.trainer.startup_checks import demonstrations_result, needs_demonstrations
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
@@ -229,13 +229,13 @@ def evaluate(
     threads = RunReader(target).run_fact("machine", "threads") if is_run else None
     with closing(open_session(recipe, env, threads=threads)) as session:
         if is_run and not overrides:
-            check_same_rewards(session, RunReader(target))
+            check_same_rewards(session.sampler, RunReader(target))
         if is_run:
             name = None if step is None else checkpoint_after(target, step, stage)
-            restore_weights(target, session.loaded, session.parameters, name)
+            restore_weights(target, session.policy.loaded, session.policy.parameters, name)
         session.publish(0)
         progress = Waiting("evaluated {done} of {total} answers")
-        return session.evaluate(str(target), partial(prove_evaluated, session), progress)
+        return evaluate_session(session, str(target), progress)
 
 
 def _recipe_and_env(

@@ -7,8 +7,8 @@ import torch
 from samples import demo, weighted_terms
 
 from truing.algos import ALGORITHMS
+from truing.algos.flatten import flatten
 from truing.config import RftConfig, Stage
-from truing.rollouts.flatten import flatten
 from truing.types.batch import Scores
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import RAW

@@ -2,6 +2,7 @@
 
 import torch
 
+from truing.algos.flatten import flatten
 from truing.chat import encode_reply, start_dialogue
 from truing.chat.render import text_of
 from truing.chat.tool_prompt import HERMES as hermes
@@ -9,7 +10,6 @@ from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.envs.tools import tool
 from truing.rollouts.attempt import Attempt
-from truing.rollouts.flatten import flatten
 from truing.types.message import tool_message
 from truing.types.rollout import Task
 from truing.types.sampling_params import RAW

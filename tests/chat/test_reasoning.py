@@ -5,11 +5,11 @@ import torch
 from episodes import TASK, USER, as_written, run_episode
 from families import FORMAT_OF, chat_of
 
+from truing.algos.flatten import flatten
 from truing.chat import encode_reply, render_prompt
 from truing.chat.reasoning import opened_reasoning, reply_start
 from truing.chat.render import text_of
 from truing.errors import DataError, ModelError
-from truing.rollouts.flatten import flatten
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.types.token import Origin

@@ -112,7 +112,7 @@ def test_the_outcome_of_an_episode_is_given_to_rewards():
 
 
 def test_no_model_is_loaded_for_a_wrong_reward(mini, monkeypatch, tmp_path):
-    monkeypatch.setattr("truing.learner.session.load_policy", None)
+    monkeypatch.setattr("truing.trainer.session.load_policy", None)
     with pytest.raises(RewardError, match="takes other arguments"):
         truing.train(mini(stages=["grpo"]), rewards=[trl], out=tmp_path / "run")
     with pytest.raises(RewardError, match="takes other arguments"):

@@ -49,7 +49,7 @@ def test_a_demonstration_without_the_templates_ending_is_found(report, chat_with
 def test_a_stop_that_is_not_trained_is_found(report, monkeypatch):
     """Nothing but a fault of Truing itself does this."""
     monkeypatch.setattr(
-        "truing.rollouts.flatten.supervised_mask", lambda origin: torch.zeros_like(origin).bool()
+        "truing.algos.flatten.supervised_mask", lambda origin: torch.zeros_like(origin).bool()
     )
     findings = report(Shop())["the stop is trained"].findings
     assert len(findings) == 2 * TASKS

@@ -10,9 +10,9 @@ from truing.board.queries import Board
 from truing.config import load_recipe, to_toml
 from truing.config.secrets import toml_without_secrets, without_secrets
 from truing.errors import JudgeUnavailable, TruingError, redact
-from truing.learner.restore import check_same_recipe
 from truing.trackers import dispatch
 from truing.trainer.exit_status import exit_facts
+from truing.trainer.recorded_recipe import check_same_recipe
 
 SECRET = "s3cret"
 ADDRESSES = [

@@ -17,9 +17,9 @@ from torch.distributed.tensor import DTensor
 from truing.distributed import sharding
 from truing.distributed.ranks import Ranks, join
 from truing.distributed.sharded_tensors import local_bytes, whole
-from truing.engines.model_checks import proof_sample
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
+from truing.models.forward_proof import proof_sample
 from truing.models.load import load
 from truing.models.sharded import shard_model
 

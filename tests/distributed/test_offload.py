@@ -44,7 +44,7 @@ LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "targets": "all-linear", "seed"
 def ranks(monkeypatch):
     """This process as the only rank, with a mesh of CUDA over gloo that computes on the CPU."""
     monkeypatch.setattr(fsdp, "_get_device_from_mesh", lambda mesh: CPU)
-    for place in ("truing.distributed.sharding.device_of", "truing.learner.session.device_of"):
+    for place in ("truing.distributed.sharding.device_of", "truing.models.policy.device_of"):
         monkeypatch.setattr(place, lambda mesh: CPU)
     alone = join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1)
     (group,) = alone.mesh.get_all_groups()
@@ -202,13 +202,9 @@ def test_what_ranks_hold_in_main_memory_is_divided(mini, monkeypatch):
 
 
 def test_offloaded_weights_need_a_process_group(recipe):
-    session = SimpleNamespace(
-        recipe=recipe(trainer={"offload": True}),
-        gather_weights=lambda: None,
-        ranks=ONE,
-    )
+    policy = SimpleNamespace(gather_weights=lambda: None, masters=None, offload=True, ranks=ONE)
     with pytest.raises(ModelError, match="in main memory, need a process group"):
-        open_learner(session, "sft", None, None)
+        open_learner(policy, recipe(trainer={"offload": True}), "sft", None, None)
 
 
 @pytest.mark.integration

@@ -6,18 +6,18 @@ import pytest
 
 from truing.doctor.oracle.task_order import expected_tasks
 from truing.instrumentation.task_order import task_order_fact
-from truing.learner.session import Session
+from truing.rollouts.sampler import Sampler
 
 TOTAL, COUNT = 7, 3
 
 
 def drawn(step, total=TOTAL, count=COUNT):
-    session = SimpleNamespace(train_tasks=list(range(total)), recipe=SimpleNamespace(seed=5))
-    return Session.tasks_of_step(session, "grpo", step, count)
+    sampler = SimpleNamespace(train_tasks=list(range(total)), seed=5)
+    return Sampler.tasks_of_step(sampler, "grpo", step, count)
 
 
 @pytest.mark.parametrize("total", [1, 2, 7, 100])
-def test_the_oracle_agrees_with_the_session(total):
+def test_the_oracle_agrees_with_the_sampler(total):
     for step in range(9):
         assert expected_tasks(5, "grpo", step, COUNT, total) == drawn(step, total)
 
@@ -31,11 +31,11 @@ def test_each_epoch_has_each_task_once_in_another_order():
 
 def fact(order, extra=()):
     tasks = [SimpleNamespace(task_id=f"t{index}") for index in range(TOTAL)]
-    session = SimpleNamespace(train_tasks=tasks, recipe=SimpleNamespace(seed=5))
+    sampler = SimpleNamespace(train_tasks=tasks, seed=5)
     groups = [*((f"5/sft/2/{n}", index) for n, index in enumerate(order)), *extra]
     rollouts = {group: SimpleNamespace(group_id=group, task=tasks[index]) for group, index in groups}
     setting = SimpleNamespace(stage=SimpleNamespace(prompts_per_step=COUNT))
-    return task_order_fact(session, setting, "sft", 2, rollouts)
+    return task_order_fact(sampler, setting, "sft", 2, rollouts)
 
 
 DECLARED = expected_tasks(5, "sft", 2, COUNT, TOTAL)

@@ -11,8 +11,8 @@ from folders import ROOT
 from truing.config import load_recipe
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
-from truing.learner.eval_tasks import with_eval_tasks
 from truing.rewards import grade
+from truing.rollouts.run_tasks import with_eval_tasks
 from truing.types.message import AssistantMessage, ToolCall
 
 EXACT = {"right": {"kind": "exact"}}

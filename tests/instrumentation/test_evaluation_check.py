@@ -24,12 +24,12 @@ def test_a_wrong_evaluation_is_refused(name):
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
-    """Session, groups and rewards of a healthy evaluation with two answers a task."""
+    """Recipe, policy and sampler of a healthy evaluation with two answers a task; its groups and rewards."""
     seen = []
 
-    def keep(session, groups, reward):
-        prove_evaluated(session, groups, reward)
-        seen.append((session, groups, reward))
+    def keep(recipe, policy, sampler, groups, reward):
+        prove_evaluated(recipe, policy, sampler, groups, reward)
+        seen.append(((recipe, policy, sampler), groups, reward))
 
     table = table_of(FAULTS["evaluated-greedily"]) | {"stages": ["sft"]}
     table["eval"] |= {"tasks": 3, "samples": 2}
@@ -48,33 +48,33 @@ def changed(groups, **changes):
 
 
 def test_a_lost_attempt_is_reported(evaluated):
-    session, (first, *others), reward = evaluated
+    opened, (first, *others), reward = evaluated
     with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
-        prove_evaluated(session, [replace(first, rollouts=first.rollouts[:1]), *others], reward)
+        prove_evaluated(*opened, [replace(first, rollouts=first.rollouts[:1]), *others], reward)
 
 
 def test_a_lost_task_is_reported(evaluated):
-    session, groups, reward = evaluated
+    opened, groups, reward = evaluated
     with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
-        prove_evaluated(session, groups[:-1], reward)
+        prove_evaluated(*opened, groups[:-1], reward)
 
 
 def test_other_sampling_parameters_are_reported(evaluated):
-    session, groups, reward = evaluated
+    opened, groups, reward = evaluated
     params = replace(groups[0].rollouts[0].sampling_params, max_new_tokens=2)
     with pytest.raises(ModelError, match="sampling parameters"):
-        prove_evaluated(session, changed(groups, sampling_params=params), reward)
+        prove_evaluated(*opened, changed(groups, sampling_params=params), reward)
 
 
 def test_a_policy_that_has_moved_since_is_reported(evaluated):
-    session, groups, reward = evaluated
-    weight = next(iter(session.parameters.values()))
+    opened, groups, reward = evaluated
+    weight = next(iter(opened[1].parameters.values()))
     before = weight.detach().clone()
     try:
         with torch.no_grad():
             weight.flatten()[0] += 1
         with pytest.raises(ModelError, match="weights"):
-            prove_evaluated(session, groups, reward)
+            prove_evaluated(*opened, groups, reward)
     finally:
         with torch.no_grad():
             weight.copy_(before)
@@ -82,13 +82,13 @@ def test_a_policy_that_has_moved_since_is_reported(evaluated):
 
 @pytest.mark.parametrize("wrong", [0.25, 5.0])
 def test_another_mean_is_reported(evaluated, wrong):
-    session, groups, reward = evaluated
+    opened, groups, reward = evaluated
     with pytest.raises(ModelError, match="means"):
-        prove_evaluated(session, groups, {**reward, groups[0].task.task_id: wrong})
+        prove_evaluated(*opened, groups, {**reward, groups[0].task.task_id: wrong})
 
 
 def test_failed_attempts_are_in_no_mean(evaluated):
-    session, groups, reward = evaluated
+    opened, groups, reward = evaluated
     failed = changed(groups, status=Status.ERROR, reward=math.nan)
     rest = failed[0].rollouts[1].reward
-    prove_evaluated(session, failed, {**reward, failed[0].task.task_id: rest})
+    prove_evaluated(*opened, failed, {**reward, failed[0].task.task_id: rest})

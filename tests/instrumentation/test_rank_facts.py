@@ -70,10 +70,10 @@ def test_a_summary_shows_a_scale_an_order_and_ignores_missing_values():
 )
 def test_draws_of_each_rank_are_those_of_the_update_or_of_an_audit(own, expected, monkeypatch):
     monkeypatch.setattr(rank_facts, "draw_replay_facts", lambda first, replayed, rows: own)
-    session = SimpleNamespace(
+    sampler = SimpleNamespace(
         engine=SimpleNamespace(draws="inversion"), ranks=SimpleNamespace(size=2), sampled_by=int
     )
     learner = SimpleNamespace(algorithm=SimpleNamespace(source="rollouts"))
     samples = [sample([1], [2], name=name, group=name[0]) for name in ("0a", "0b", "1a", "1b")]
     facts = {"audit": {"replay": {"rows": {"0a": [2, 0], "1a": [2, 2], "1b": [3, 2]}}}}
-    assert _draws_of_ranks(session, learner, OptimizerStep(0, samples), facts) == expected
+    assert _draws_of_ranks(sampler, learner, OptimizerStep(0, samples), facts) == expected

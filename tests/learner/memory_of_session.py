@@ -11,8 +11,8 @@ from truing.config import resolve
 from truing.distributed.ranks import join
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
-from truing.learner.restore import needs_fsdp
-from truing.learner.session import open_session
+from truing.models.load_policy import needs_fsdp
+from truing.trainer.session import open_session
 from truing.utils.memory import bytes_in_use
 
 
@@ -26,7 +26,8 @@ def main(table: dict) -> int:
             ranks = ranks.with_mesh("cpu", replicate=1)
         before = bytes_in_use(cpu)
         session = open_session(each, env_from_recipe(each), ranks)
-        learner = open_learner(session, each.stages[0], MemoryBudget(MemoryNeed(0, 1), 1, 1), resume=None)
+        budget = MemoryBudget(MemoryNeed(0, 1), 1, 1)
+        learner = open_learner(session.policy, each, each.stages[0], budget, resume=None)
         for weight in (weight for group in learner.parameter_groups() for weight in group.values()):
             weight.grad = torch.zeros_like(weight)
         learner.optimizer.step()

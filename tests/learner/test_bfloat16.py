@@ -13,10 +13,10 @@ from truing.distributed.sharding import computing_dtype
 from truing.engines.base import Request
 from truing.learner.checkpoint import find_newest
 from truing.learner.restore import restore_policy
-from truing.learner.session import open_session
 from truing.models.forward.score import causal_model
 from truing.models.load import load
 from truing.record import RunReader
+from truing.trainer.session import open_session
 from truing.types.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.integration
@@ -45,17 +45,17 @@ def storages(model):
 def first_logprob(session):
     """Return the log-probability of the first sampled token after a fixed prompt."""
     request = Request(torch.arange(40, 52), ("a",))
-    (completion,) = session.engine.generate([request], SamplingParams(max_new_tokens=1))
+    (completion,) = session.sampler.engine.generate([request], SamplingParams(max_new_tokens=1))
     return completion.logprob
 
 
 def test_an_adapter_is_float32_on_one_base_that_the_sampler_shares(table):
     session = opened(table("lora"))
-    dtypes = {name: weight.dtype for name, weight in session.policy.named_parameters()}
+    dtypes = {name: weight.dtype for name, weight in session.policy.module.named_parameters()}
     assert {dtype for name, dtype in dtypes.items() if "lora_" in name} == {torch.float32}
     assert {dtype for name, dtype in dtypes.items() if "lora_" not in name} == {torch.bfloat16}
-    assert session.engine.model is causal_model(session.policy)
-    assert session.whole_policy is session.policy
+    assert session.sampler.engine.model is causal_model(session.policy.module)
+    assert session.policy.whole_module is session.policy.module
 
 
 def test_the_sampler_follows_an_update_that_merging_in_bfloat16_would_lose(table):
@@ -64,12 +64,12 @@ def test_the_sampler_follows_an_update_that_merging_in_bfloat16_would_lose(table
     session.publish(0)
     before = first_logprob(session)
     with torch.no_grad():
-        for name, weight in session.parameters.items():
+        for name, weight in session.policy.parameters.items():
             if "lora_B" in name:
                 weight.add_(1e-5)
     session.publish(1)
     assert not torch.equal(first_logprob(session), before)
-    layer = causal_model(session.policy).get_submodule("model.layers.0.mlp.up_proj")
+    layer = causal_model(session.policy.module).get_submodule("model.layers.0.mlp.up_proj")
     base = layer.get_base_layer().weight
     large = base.abs() > 2e-2
     merged = base + layer.get_delta_weight("default").to(base.dtype)
@@ -78,15 +78,15 @@ def test_the_sampler_follows_an_update_that_merging_in_bfloat16_would_lose(table
 
 def test_full_training_has_float32_masters_and_one_copy_in_bfloat16(table):
     session = opened(table("full"))
-    assert {weight.dtype for weight in session.parameters.values()} == {torch.float32}
-    assert {weight.dtype for weight in session.whole_policy.parameters()} == {torch.bfloat16}
-    assert session.engine.model is causal_model(session.whole_policy)
+    assert {weight.dtype for weight in session.policy.parameters.values()} == {torch.float32}
+    assert {weight.dtype for weight in session.policy.whole_module.parameters()} == {torch.bfloat16}
+    assert session.sampler.engine.model is causal_model(session.policy.whole_module)
     with torch.no_grad():
-        for weight in session.parameters.values():
+        for weight in session.policy.parameters.values():
             weight.add_(1e-3)
     session.publish(1)
-    for name, weight in session.parameters.items():
-        assert torch.equal(session.whole_policy.get_parameter(name), weight.detach().bfloat16())
+    for name, weight in session.policy.parameters.items():
+        assert torch.equal(session.policy.whole_module.get_parameter(name), weight.detach().bfloat16())
 
 
 ALGORITHMS = {

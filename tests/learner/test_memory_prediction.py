@@ -17,9 +17,9 @@ from truing.config import resolve
 from truing.distributed.ranks import join
 from truing.distributed.sharded_tensors import local
 from truing.learner.memory_prediction import predict_memory, with_replicas
-from truing.learner.session import open_session
 from truing.models.resolve import resolve_model
 from truing.models.tiny import byte_tokenizer
+from truing.trainer.session import open_session
 from truing.utils.memory import GB
 
 QWEN25_7B = Qwen2Config(
@@ -62,10 +62,10 @@ def test_it_counts_the_bytes_of_a_session(table, dtype, lora):
     recipe = resolve(table(dtype, lora))
     prediction = predict_memory(recipe)
     session = open_session(recipe, env_from_recipe(recipe))
-    policy, sampler = bytes_by_storage(session.policy), bytes_by_storage(session.engine.model)
+    policy, sampler = bytes_by_storage(session.policy.module), bytes_by_storage(session.sampler.engine.model)
     assert prediction.base + prediction.trained == sum(policy.values())
     assert prediction.sampler == sum(size for place, size in sampler.items() if place not in policy)
-    trained = sum(weight.numel() for weight in session.parameters.values())
+    trained = sum(weight.numel() for weight in session.policy.parameters.values())
     assert prediction.optimizer == 12 * trained
     assert prediction.total == 12 * trained + sum((policy | sampler).values())
 
@@ -108,7 +108,7 @@ def test_it_counts_the_bytes_of_a_base_in_4_bits(table, dtype):
     recipe = resolve(table(dtype, LORA) | {"model": model})
     prediction = predict_memory(recipe)
     session = open_session(recipe, env_from_recipe(recipe))
-    assert prediction.base + prediction.trained == sum(bytes_by_storage(session.policy).values())
+    assert prediction.base + prediction.trained == sum(bytes_by_storage(session.policy.module).values())
 
 
 def test_copies_of_references_and_critics(table):
@@ -172,8 +172,8 @@ def test_replicas_hold_the_frozen_base_once(table, dtype):
     prediction = predict_memory(recipe)
     one_of_two = join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1)
     session = open_session(recipe, env_from_recipe(recipe), one_of_two)
-    policy = bytes_by_storage(session.policy)
-    beside = bytes_by_storage(session.whole_policy) | bytes_by_storage(session.engine.model)
+    policy = bytes_by_storage(session.policy.module)
+    beside = bytes_by_storage(session.policy.whole_module) | bytes_by_storage(session.sampler.engine.model)
     assert prediction.base + prediction.trained == sum(policy.values())
     assert prediction.sampler == sum(size for place, size in beside.items() if place not in policy)
 

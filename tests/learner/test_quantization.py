@@ -15,15 +15,16 @@ from truing.cli.export.export import export
 from truing.config import resolve
 from truing.errors import ModelError, RecipeError
 from truing.instrumentation.sync_check import sync_facts
-from truing.learner.restore import load_policy, restore_policy
-from truing.learner.session import open_session
+from truing.learner.restore import restore_policy
 from truing.models import quantized_linear
 from truing.models.forward.score import causal_model
 from truing.models.load import load
+from truing.models.load_policy import load_policy
 from truing.models.lora import frozen_weights
 from truing.models.quantized_linear import QuantizedLinear
 from truing.models.tiny import byte_tokenizer
 from truing.record import RunReader
+from truing.trainer.session import open_session
 
 GRPO = {"steps": 2, "prompts_per_step": 3, "group_size": 4, "learning_rate": 1e-3}
 
@@ -47,12 +48,12 @@ def log_probabilities(model):
 def test_trainer_sampler_and_reference_compute_with_one_base(table):
     recipe = resolve(table())
     session = open_session(recipe, env_from_recipe(recipe))
-    assert session.engine.model is causal_model(session.policy)
-    assert session.whole_policy is session.policy
-    quantized = [part for part in session.policy.modules() if isinstance(part, QuantizedLinear)]
+    assert session.sampler.engine.model is causal_model(session.policy.module)
+    assert session.policy.whole_module is session.policy.module
+    quantized = [part for part in session.policy.module.modules() if isinstance(part, QuantizedLinear)]
     assert {part.weight.dtype for part in quantized} == {torch.uint8}
     assert not any(part.weight.requires_grad or part.absmax.requires_grad for part in quantized)
-    assert {weight.dtype for weight in session.parameters.values()} == {torch.float32}
+    assert {weight.dtype for weight in session.policy.parameters.values()} == {torch.float32}
 
 
 def test_the_digests_of_a_base_cover_its_packed_weights_and_its_scales():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from truing.algos.flatten import flatten
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.engines.local.engine import LocalEngine
@@ -12,7 +13,6 @@ from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.rewards import GradeResult
 from truing.rollouts.collect import EpisodeContext, collect
-from truing.rollouts.flatten import flatten
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from truing.algos.flatten import flatten
 from truing.config import EpisodeConfig
 from truing.engines.local.engine import LocalEngine
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.rewards import GradeResult
 from truing.rollouts.collect import EpisodeContext, collect
-from truing.rollouts.flatten import flatten
 from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.message import ToolCall, ToolSpec, tool_message
 from truing.types.rollout import Task

@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 import truing
 from truing.config import to_toml
 from truing.errors import ModelError, RecordError
-from truing.learner.restore import load_policy, restore_policy
+from truing.learner.restore import restore_policy
 from truing.models.digest import digest
 from truing.models.export import export
+from truing.models.load_policy import load_policy
 from truing.models.lora import trainable_parameters
 from truing.models.resolve import resolve_model
 from truing.record import RunReader

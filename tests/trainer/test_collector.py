@@ -62,10 +62,10 @@ def collected(tmp_path_factory):
     def make(ahead):
         in_training_thread, real = {}, collector.collect_step_samples
 
-        def noted(session, algorithm, setting, stage, step):
+        def noted(sampler, algorithm, setting, stage, step, mask):
             if stage == "grpo":
                 in_training_thread[step] = threading.current_thread() is threading.main_thread()
-            return real(session, algorithm, setting, stage, step)
+            return real(sampler, algorithm, setting, stage, step, mask)
 
         run = tmp_path_factory.mktemp("ahead") / "run"
         with pytest.MonkeyPatch.context() as patch:

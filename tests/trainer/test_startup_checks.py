@@ -13,10 +13,11 @@ from transformers import (
 
 from truing.engines.base import Request
 from truing.engines.local.engine import LocalEngine
-from truing.engines.model_checks import prove_forward, prove_sampler
+from truing.engines.prove_sampler import prove_sampler
 from truing.errors import ModelError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
+from truing.models.forward_proof import prove_forward
 from truing.models.lora import add_lora, training_mode
 from truing.types.sampling_params import SamplingParams
 
@@ -104,7 +105,7 @@ def test_an_error_of_memory_is_none_of_the_architecture(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("truing.engines.model_checks.score", full)
+    monkeypatch.setattr("truing.models.forward_proof.score", full)
     with pytest.raises(torch.OutOfMemoryError):
         prove("llama")
 

@@ -11,9 +11,8 @@ from truing.trainer.startup_notes import _adapter_start, _chosen_replicas, _tabl
 
 def session(replicate, replicas):
     trainer = SimpleNamespace(replicate=replicate)
-    return SimpleNamespace(
-        ranks=SimpleNamespace(size=2, replicas=replicas), recipe=SimpleNamespace(trainer=trainer)
-    )
+    policy = SimpleNamespace(ranks=SimpleNamespace(size=2, replicas=replicas))
+    return SimpleNamespace(policy=policy, recipe=SimpleNamespace(trainer=trainer))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_an_adapter_of_an_unknown_base_beside_one_in_4_bits_is_reported(tmp_path
         lora=SimpleNamespace(adapter=str(folder), dropout=0.0), model=SimpleNamespace(quantization="nf4")
     )
     loaded = SimpleNamespace(tokenizer=SimpleNamespace(chat_template=None))
-    notes = " ".join(_adapter_start(SimpleNamespace(recipe=recipe, loaded=loaded)))
+    notes = " ".join(_adapter_start(SimpleNamespace(recipe=recipe, policy=SimpleNamespace(loaded=loaded))))
     assert ("does not record its base" in notes) == (not recorded)
 
 

@@ -29,7 +29,7 @@ ROUTES_OF_ANOTHER_SAMPLE = Fault(
     name="routes-of-another-sample",
     numbers=(89,),
     what="each sample is recorded with the expert routes of the sample before it",
-    plant=lambda: patched("truing.rollouts.flatten:join_routes", _routes_of_another_sample),
+    plant=lambda: patched("truing.algos.flatten:join_routes", _routes_of_another_sample),
     expected=("SMP012",),
     changes=MIXTURE,
 )
@@ -68,7 +68,7 @@ ROUTES_SHIFTED = Fault(
     name="routes-shifted",
     numbers=(88,),
     what="each token is recorded with the expert routes of the token before it",
-    plant=lambda: patched("truing.rollouts.flatten:join_routes", _routes_shifted),
+    plant=lambda: patched("truing.algos.flatten:join_routes", _routes_shifted),
     expected=("SMP012",),
     changes=MIXTURE,
 )
@@ -82,7 +82,7 @@ SAME_TASKS = Fault(
     name="same-tasks",
     numbers=(63,),
     what="every update uses the tasks of the first",
-    plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _same_tasks),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _same_tasks),
     expected=("SMP013", "SMP010"),
 )
 
@@ -131,8 +131,8 @@ SEED_OF_STEP = Fault(
 
 
 def _task_twice(real):
-    def tasks_of_step(session, stage, step, count):
-        tasks = real(session, stage, step, count)
+    def tasks_of_step(sampler, stage, step, count):
+        tasks = real(sampler, stage, step, count)
         return [*tasks[:-1], tasks[0]]
 
     return tasks_of_step
@@ -142,15 +142,15 @@ TASK_TWICE = Fault(
     name="task-twice",
     numbers=(103,),
     what="a task is sampled twice in an update, in place of another",
-    plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _task_twice),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _task_twice),
     expected=("SMP013",),
 )
 
 
 def _tasks_left_out(real):
-    def tasks_of_step(session, stage, step, count):
-        half = len(session.train_tasks) // 2
-        return real(replace(session, train_tasks=session.train_tasks[:half]), stage, step, count)
+    def tasks_of_step(sampler, stage, step, count):
+        half = len(sampler.train_tasks) // 2
+        return real(replace(sampler, train_tasks=sampler.train_tasks[:half]), stage, step, count)
 
     return tasks_of_step
 
@@ -159,14 +159,14 @@ TASKS_LEFT_OUT = Fault(
     name="tasks-left-out",
     numbers=(103,),
     what="half of the training tasks are never sampled",
-    plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _tasks_left_out),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _tasks_left_out),
     expected=("SMP013",),
 )
 
 
 def _tasks_not_shuffled(real):
-    def tasks_of_step(session, stage, step, count):
-        tasks = session.train_tasks
+    def tasks_of_step(sampler, stage, step, count):
+        tasks = sampler.train_tasks
         return [tasks[n % len(tasks)] for n in range(step * count, (step + 1) * count)]
 
     return tasks_of_step
@@ -176,6 +176,6 @@ TASKS_NOT_SHUFFLED = Fault(
     name="tasks-not-shuffled",
     numbers=(103,),
     what="tasks come in the order of the data set",
-    plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _tasks_not_shuffled),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _tasks_not_shuffled),
     expected=("SMP013",),
 )

@@ -7,18 +7,18 @@ from dev.faults.fault import Fault, patched
 
 
 def _evaluated_best(real):
-    def evaluate(name, rewards, groups, passes_at=None):
+    def evaluation_of(name, rewards, groups, passes_at=None):
         best = [replace(each, rollouts=(max(each.rollouts, key=lambda one: one.reward),)) for each in groups]
         return real(name, rewards, best, passes_at)
 
-    return evaluate
+    return evaluation_of
 
 
 EVALUATED_BEST = Fault(
     name="evaluated-best",
     numbers=(102,),
     what="evaluations count the best of several answers, not their mean",
-    plant=lambda: patched("truing.learner.session:evaluate", _evaluated_best),
+    plant=lambda: patched("truing.trainer.evaluate:evaluation_of", _evaluated_best),
     expected=(),
     changes={"eval.samples": 4},
     refusal="the evaluation has other means than declared",
@@ -26,9 +26,9 @@ EVALUATED_BEST = Fault(
 
 
 def _evaluated_greedily(real):
-    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
+    def draw(sampler, tasks, group_size, sampling_params, key, *args, **kwargs):
         params = replace(sampling_params, temperature=0.0) if key == ("eval",) else sampling_params
-        return real(session, tasks, group_size, params, key, *args, **kwargs)
+        return real(sampler, tasks, group_size, params, key, *args, **kwargs)
 
     return draw
 
@@ -37,7 +37,7 @@ EVALUATED_GREEDILY = Fault(
     name="evaluated-greedily",
     numbers=(102,),
     what="evaluations are greedy, although a temperature is declared",
-    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _evaluated_greedily),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _evaluated_greedily),
     expected=(),
     changes={"eval.temperature": 1.0},
     refusal="the evaluation has other sampling parameters than declared",
@@ -47,9 +47,9 @@ EVALUATED_GREEDILY = Fault(
 def _evaluated_other_draws(real):
     calls = count()
 
-    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
+    def draw(sampler, tasks, group_size, sampling_params, key, *args, **kwargs):
         own = (*key, next(calls)) if key == ("eval",) else key
-        return real(session, tasks, group_size, sampling_params, own, *args, **kwargs)
+        return real(sampler, tasks, group_size, sampling_params, own, *args, **kwargs)
 
     return draw
 
@@ -58,7 +58,7 @@ EVALUATED_OTHER_DRAWS = Fault(
     name="evaluated-other-draws",
     numbers=(102,),
     what="each evaluation has random numbers of its own",
-    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _evaluated_other_draws),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _evaluated_other_draws),
     expected=(),
     refusal="the evaluation has other tasks, attempts or random numbers than declared",
 )
@@ -70,7 +70,7 @@ def _unpublished(real):
 
 def _evaluated_stale(real):
     def evaluate(loop, name, stage, step):
-        with patched("truing.learner.session:Session.publish", _unpublished):
+        with patched("truing.trainer.session:Session.publish", _unpublished):
             return real(loop, name, stage, step)
 
     return evaluate
@@ -90,9 +90,9 @@ def _evaluated_without_system(real):
     def bare(task):
         return replace(task, messages=tuple(each for each in task.messages if each["role"] != "system"))
 
-    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
+    def draw(sampler, tasks, group_size, sampling_params, key, *args, **kwargs):
         tasks_without_system = [bare(task) for task in tasks] if key == ("eval",) else tasks
-        return real(session, tasks_without_system, group_size, sampling_params, key, *args, **kwargs)
+        return real(sampler, tasks_without_system, group_size, sampling_params, key, *args, **kwargs)
 
     return draw
 
@@ -101,7 +101,7 @@ EVALUATED_WITHOUT_SYSTEM = Fault(
     name="evaluated-without-system",
     numbers=(68,),
     what="evaluations lack the system message of training",
-    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _evaluated_without_system),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _evaluated_without_system),
     expected=(),
     refusal="differently from the environment's prompt",
 )

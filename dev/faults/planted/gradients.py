@@ -44,9 +44,9 @@ CLIPPED_EACH_MICRO_BATCH = Fault(
 def _first_batch_for_ever(real):
     batches = {}
 
-    def source(session, algorithm, setting, stage, step):
+    def source(sampler, algorithm, setting, stage, step, mask):
         if stage not in batches:
-            batches[stage] = real(session, algorithm, setting, stage, step)
+            batches[stage] = real(sampler, algorithm, setting, stage, step, mask)
         return batches[stage]
 
     return source

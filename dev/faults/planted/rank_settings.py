@@ -42,7 +42,8 @@ RANK_OTHER_CODE = Fault(
 def _rank_other_data(real):
     def open_session(recipe, env, *args):
         session = real(recipe, env, *args)
-        return replace(session, train_tasks=session.train_tasks[1:])
+        tasks = session.sampler.train_tasks[1:]
+        return replace(session, sampler=replace(session.sampler, train_tasks=tasks))
 
     return open_session
 
@@ -153,7 +154,7 @@ RANK_OTHER_TASKS = Fault(
     numbers=(95,),
     what="one rank shuffles the tasks of an epoch otherwise",
     plant=lambda: patched(
-        "truing.learner.session:permutation", lambda real: lambda *args: real(*args, "second rank")
+        "truing.rollouts.sampler:permutation", lambda real: lambda *args: real(*args, "second rank")
     ),
     expected=(),
     refusal="the ranks differ in the tasks of a step",
@@ -167,7 +168,7 @@ RANK_OTHER_WEIGHTS = Fault(
     numbers=(96,),
     what="one rank begins with another adapter, drawn from another seed",
     plant=lambda: patched(
-        "truing.learner.restore:seed_of", lambda real: lambda *key: real(*key, "second rank")
+        "truing.models.load_policy:seed_of", lambda real: lambda *key: real(*key, "second rank")
     ),
     expected=(),
     refusal="the ranks differ in the initial weights",

@@ -214,9 +214,9 @@ def _rank_sampler_stale(real):
     past = list[dict[str, torch.Tensor]]()
 
     @torch.no_grad()
-    def gather_weights(session):
-        real(session)
-        own = {name: session.whole_policy.get_parameter(name) for name in session.parameters}
+    def gather_weights(policy):
+        real(policy)
+        own = {name: policy.whole_module.get_parameter(name) for name in policy.parameters}
         past.append({name: weight.clone() for name, weight in own.items()})
         for name, weight in own.items():
             weight.copy_(past[-2:][0][name])
@@ -228,7 +228,7 @@ RANK_SAMPLER_STALE = Fault(
     name="rank-sampler-stale",
     numbers=(99,),
     what="one rank samples with the weights of the publication before",
-    plant=lambda: patched("truing.learner.session:Session.gather_weights", _rank_sampler_stale),
+    plant=lambda: patched("truing.models.policy:Policy.gather_weights", _rank_sampler_stale),
     expected=("DST001",),
     changes={"trainer.ranks": 2},
     on_ranks=(1,),

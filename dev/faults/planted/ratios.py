@@ -35,7 +35,7 @@ DROPOUT_ON = Fault(
     name="dropout-on",
     numbers=(35,),
     what="the adapter has dropout that the recipe does not declare",
-    plant=lambda: patched("truing.learner.restore:add_lora", _dropout_on),
+    plant=lambda: patched("truing.models.load_policy:add_lora", _dropout_on),
     expected=("RAT002", "OPT009"),
     changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},
 )
@@ -53,7 +53,7 @@ OLD_LOGPROBS_ZERO = Fault(
     name="old-logprobs-zero",
     numbers=(30,),
     what="old log-probabilities are filled in with zeros by a wrong key",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _zeros),
+    plant=lambda: patched("truing.algos.flatten:_sample", _zeros),
     expected=("RAT001",),
 )
 

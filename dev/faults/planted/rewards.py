@@ -28,7 +28,9 @@ CUT_ONES_REWARDED = Fault(
 def _evaluation_trained_on(real):
     def open_session(recipe, env, *args):
         session = real(recipe, env, *args)
-        return replace(session, train_tasks=[*session.train_tasks[:4], *session.eval_tasks])
+        sampler = session.sampler
+        tasks = [*sampler.train_tasks[:4], *sampler.eval_tasks]
+        return replace(session, sampler=replace(sampler, train_tasks=tasks))
 
     return open_session
 
@@ -77,7 +79,7 @@ GROUP_PAID = Fault(
     name="group-paid",
     numbers=(45,),
     what="every attempt gets the mean reward of its group, and so do the parts of its reward",
-    plant=lambda: patched("truing.learner.session:collect", _group_paid),
+    plant=lambda: patched("truing.rollouts.sampler:collect", _group_paid),
     expected=("RWD002",),
 )
 
@@ -150,6 +152,6 @@ REWARDS_ON_OTHER_ROWS = Fault(
     name="rewards-on-other-rows",
     numbers=(45,),
     what="rewards are one row off their attempts",
-    plant=lambda: patched("truing.learner.session:collect", _rewards_on_other_rows),
+    plant=lambda: patched("truing.rollouts.sampler:collect", _rewards_on_other_rows),
     expected=("RWD002",),
 )

@@ -11,12 +11,12 @@ EXAMPLE = ({"role": "user", "content": "max(1, 2)?"}, {"role": "assistant", "con
 
 
 def _example_in_rl(real):
-    def draw(session, tasks, *args, **kwargs):
+    def draw(sampler, tasks, *args, **kwargs):
         def longer(task):
             first, *others = task.messages
             return replace(task, messages=(first, *EXAMPLE, *others))
 
-        return real(session, [longer(task) for task in tasks], *args, **kwargs)
+        return real(sampler, [longer(task) for task in tasks], *args, **kwargs)
 
     return draw
 
@@ -25,7 +25,7 @@ EXAMPLE_IN_RL = Fault(
     name="example-in-rl",
     numbers=(68,),
     what="prompts of RL have an example that supervised fine-tuning lacks",
-    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _example_in_rl),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _example_in_rl),
     expected=("TPL003",),
     refusal="differently from the environment's prompt",
 )
@@ -63,7 +63,7 @@ FORCED_AS_SAMPLED = Fault(
     name="forced-as-sampled",
     numbers=(23,),
     what="forced tokens are labelled as sampled, with log-probability 0",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _forced_as_sampled),
+    plant=lambda: patched("truing.algos.flatten:_sample", _forced_as_sampled),
     expected=("TOK001", "SMP004"),
     changes={"episode.forced_prefix": "12", "episode.force_rate": 1.0},
 )
@@ -103,18 +103,18 @@ RETOKENISED = Fault(
     name="retokenised",
     numbers=(9, 10),
     what="answers are re-encoded, and an id changes",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _retokenised),
+    plant=lambda: patched("truing.algos.flatten:_sample", _retokenised),
     expected=("TOK001",),
 )
 
 
 def _sft_without_system(real):
-    def demonstrate(session, tasks, key):
+    def demonstrate(sampler, tasks, key):
         def bare(task):
             messages = tuple(message for message in task.messages if message["role"] != "system")
             return replace(task, messages=messages)
 
-        return real(session, [bare(task) for task in tasks], key)
+        return real(sampler, [bare(task) for task in tasks], key)
 
     return demonstrate
 
@@ -123,7 +123,7 @@ SFT_WITHOUT_SYSTEM = Fault(
     name="sft-without-system",
     numbers=(68,),
     what="supervised fine-tuning lacks the system message of RL",
-    plant=lambda: patched("truing.learner.session:Session.play_demonstrations", _sft_without_system),
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.play_demonstrations", _sft_without_system),
     expected=(),
     refusal="differently from the environment's prompt",
 )

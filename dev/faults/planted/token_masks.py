@@ -7,7 +7,7 @@ import torch
 
 from dev.faults.fault import Fault, patched
 from dev.faults.healthy_runs import CALLS
-from truing.rollouts.flatten import without_policy_term
+from truing.algos.flatten import without_policy_term
 from truing.types.token import Excluded
 
 ALL_CUT_AND_MASKED = Fault(
@@ -38,7 +38,7 @@ BAD_ATTEMPTS_MASKED = Fault(
     name="bad-attempts-masked",
     numbers=(60,),
     what="attempts that failed are masked whole",
-    plant=lambda: patched("truing.learner.step_samples:_without_truncated", _bad_attempts_masked),
+    plant=lambda: patched("truing.rollouts.step_samples:_without_truncated", _bad_attempts_masked),
     expected=("MSK006", "MSK002"),
 )
 
@@ -97,7 +97,7 @@ KL_MASK_SHORT = Fault(
     name="kl-mask-short",
     numbers=(104,),
     what="the KL loss leaves out the last token of each answer",
-    plant=lambda: patched("truing.rollouts.flatten:kl_mask", _kl_mask_short),
+    plant=lambda: patched("truing.algos.flatten:kl_mask", _kl_mask_short),
     expected=("MSK002",),
     changes={"kl.coef": 0.05},
 )
@@ -124,7 +124,7 @@ MASK_BY_ID = Fault(
     name="mask-by-id",
     numbers=(25,),
     what="tokens are masked by their id, whatever their origin",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _mask_by_id),
+    plant=lambda: patched("truing.algos.flatten:_sample", _mask_by_id),
     expected=("MSK002",),
     changes={"sft.steps": 15},
 )
@@ -141,7 +141,7 @@ MASK_LIST_VERSUS_ID = Fault(
     name="mask-list-versus-id",
     numbers=(25,),
     what="an id is compared with a list of ids, and no scaffolding is ever masked",
-    plant=lambda: patched("truing.rollouts.flatten:exclusion_reasons", _mask_list_versus_id),
+    plant=lambda: patched("truing.algos.flatten:exclusion_reasons", _mask_list_versus_id),
     expected=("MSK002",),
     changes={**CALLS, "episode.mask": "no_structure"},
 )
@@ -226,7 +226,7 @@ STOP_MASKED = Fault(
     name="stop-masked",
     numbers=(7,),
     what="the stop token is masked because its id is the pad id",
-    plant=lambda: patched("truing.rollouts.flatten:_sample", _stop_masked),
+    plant=lambda: patched("truing.algos.flatten:_sample", _stop_masked),
     expected=("MSK002", "MSK004"),
 )
 

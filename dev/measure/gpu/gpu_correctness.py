@@ -22,8 +22,8 @@ from truing.engines.base import Completion, Request
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.engine import LocalEngine
 from truing.engines.local.padded_rows import PaddedRows
-from truing.engines.model_checks import proof_sample
 from truing.models.forward.hidden_states import why_no_tree
+from truing.models.forward_proof import proof_sample
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 
@@ -34,7 +34,7 @@ GRAPH_ERROR = 1e-3
 """Nats by which captured and plain steps may differ in float32."""
 
 LOGPROB_ERROR = {"float32": 1e-3, "bfloat16": 0.2}
-"""Nats by which sampler and trainer may differ, as ``engines/model_checks.py`` has them."""
+"""Nats by which sampler and trainer may differ, as ``models/forward_proof.py`` has them."""
 
 
 def gradients(device: str, toy: bool) -> dict[str, Any]:

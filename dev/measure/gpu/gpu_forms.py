@@ -16,10 +16,10 @@ from transformers import (
     Qwen3Config,
 )
 
-from truing.engines.model_checks import proof_sample
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
+from truing.models.forward_proof import proof_sample
 from truing.types.sample import Sample
 
 VOCABULARY = 1024

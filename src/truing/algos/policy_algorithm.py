@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from truing.algos.base import Algorithm, LossTerm, UpdateConfig
+from truing.algos.flatten import flatten
 from truing.algos.loss_terms import entropy_term, is_demonstration, kl_term, policy_term, supervised_term
 from truing.config import PolicyStage
 from truing.ops.losses import OBJECTIVES, Objective
 from truing.ops.masks import MaskPolicy
-from truing.rollouts.flatten import flatten
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 

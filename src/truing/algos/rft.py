@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from truing.algos.flatten import as_demonstration, flatten, without_loss_terms
 from truing.algos.sft import SFT
 from truing.config import RftConfig
 from truing.ops.masks import MaskPolicy
-from truing.rollouts.flatten import as_demonstration, flatten, without_loss_terms
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 

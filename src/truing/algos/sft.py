@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from truing.algos.base import Algorithm
+from truing.algos.flatten import flatten
 from truing.algos.loss_terms import supervised_term
 from truing.config import SftConfig
 from truing.ops.masks import MaskPolicy
-from truing.rollouts.flatten import flatten
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 

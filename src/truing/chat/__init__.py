@@ -4,13 +4,12 @@ from truing.chat.chat import Chat, make_chat
 from truing.chat.constrained.decoding import CallGrammars
 from truing.chat.dialogue import Dialogue, TurnContext, add_turn, observe, start_dialogue
 from truing.chat.parse_turn import read_turn
-from truing.chat.render import Prompt, decode_reply, encode_reply, render_prompt
+from truing.chat.render import decode_reply, encode_reply, render_prompt
 
 __all__ = [
     "CallGrammars",
     "Chat",
     "Dialogue",
-    "Prompt",
     "TurnContext",
     "add_turn",
     "decode_reply",

@@ -4,10 +4,8 @@ The model's chat template renders a prompt once, and it is tokenized once. Sampl
 extend its ids; nothing is decoded and encoded again.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,26 +22,13 @@ from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError, ModelError
 from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
-from truing.types.rollout import DemonstratedText, Task
+from truing.types.rollout import DemonstratedText, Prompt, Task
 from truing.types.token import Origin
 
 SHOWN_CHARS = 60
 """Characters of a text that an error shows."""
 TAIL_CHARS = 8
 """Characters that locate the end of an answer in a longer conversation."""
-
-
-@dataclass(frozen=True, eq=False)
-class Prompt:
-    """A prompt: P ids, each PROMPT (task messages) or TEMPLATE (template text)."""
-
-    token_ids: Tensor  # [P] int64
-    origin: Tensor  # [P] uint8
-
-    @property
-    def hash(self) -> str:
-        """A hash of the ids; one group has one hash."""
-        return hashlib.sha256(self.token_ids.numpy().tobytes()).hexdigest()[:16]
 
 
 def render_prompt(chat: Chat, task: Task) -> Prompt:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from truing.algos.flatten import flatten
 from truing.chat import Chat
 from truing.engines.base import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import GradeResult
 from truing.rollouts.attempt import Attempt
 from truing.rollouts.collect import EpisodeContext, TurnSource, collect
-from truing.rollouts.flatten import flatten
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
 from truing.rollouts.workers import EnvWorkers
 from truing.types.message import AssistantMessage

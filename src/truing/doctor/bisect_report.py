@@ -9,7 +9,7 @@ from truing.doctor.verdict import FINDING_VERDICTS, Finding
 
 CODE_LOCATIONS: Mapping[Part, str] = {
     "template": "truing.chat.render:render_prompt",
-    "ids": "truing.rollouts.flatten:flatten",
+    "ids": "truing.algos.flatten:flatten",
     "draws": "truing.engines.base:draw_ids",
     "sampler": "truing.engines.local.engine:LocalEngine",
     "old": "truing.learner.scoring:with_old_logprobs",
@@ -26,7 +26,7 @@ CODE_LOCATIONS: Mapping[Part, str] = {
 """The code of each part of Truing's trainer; each algorithm has its own advantages."""
 
 SUPERVISED_LOCATIONS: Mapping[Part, str] = {
-    "ids": "truing.rollouts.flatten:as_demonstration",
+    "ids": "truing.algos.flatten:as_demonstration",
     "mask": "truing.ops.masks:supervised_mask",
     "loss": "truing.ops.losses:cross_entropy_loss",
 }

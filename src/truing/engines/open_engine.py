@@ -8,7 +8,7 @@ from truing.distributed.sharding import computing_device
 from truing.engines.base import Engine
 from truing.engines.local.engine import LocalEngine
 from truing.engines.local.merge_adapter import sampler_copy
-from truing.engines.model_checks import prove_sampler
+from truing.engines.prove_sampler import prove_sampler
 from truing.engines.vllm.engine import open_vllm
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel

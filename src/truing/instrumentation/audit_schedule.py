@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from truing.config import Recipe
 from truing.instrumentation.audit_budget import AuditBudget
 from truing.instrumentation.cross_check import CrossCheck, alternating, rows_to_check
 from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, draw_audit_facts
@@ -16,11 +17,11 @@ from truing.instrumentation.gradient_sum_check import check_gradient_sum
 from truing.instrumentation.update_facts import regrade_facts
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
-from truing.learner.session import Session
 from truing.learner.step import AuditHook
-from truing.learner.step_samples import StepSamples
 from truing.models.digest import quick_sum
 from truing.models.lora import frozen_weights, training_mode
+from truing.rollouts.sampler import Sampler
+from truing.rollouts.step_samples import StepSamples
 from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.memory import is_out_of_memory, release_freed_memory
@@ -125,7 +126,8 @@ class AuditSchedule:
 
     def next_audit(
         self,
-        session: Session,
+        recipe: Recipe,
+        sampler: Sampler,
         stage: str,
         update_index: int,
         step_samples: StepSamples,
@@ -136,19 +138,17 @@ class AuditSchedule:
             self.pending_hook.remove()
 
         def audit(learner: Learner, minibatch: Sequence[Sample]) -> None:
-            steps, has_reference = session.recipe.stage(stage).steps, learner.reference is not None
+            steps, has_reference = recipe.stage(stage).steps, learner.reference is not None
             if not (due := self.due(steps, has_reference=has_reference)):
                 return
-            cross_check = CrossCheck(session, stage, update_index)
-            key, ordered = (session.recipe.seed, stage, update_index), alternating(learner.shares(minibatch))
+            cross_check = CrossCheck(recipe, sampler, stage, update_index)
+            key, ordered = (recipe.seed, stage, update_index), alternating(learner.shares(minibatch))
             audits = {
                 "weights": lambda: self._weights(cross_check, learner),
-                "audit": lambda: self._draws(session, learner, step_samples, key, facts),
+                "audit": lambda: self._draws(recipe, sampler, learner, step_samples, key, facts),
                 "rows": lambda: cross_check.row_facts(learner, ordered),
                 "row_gradient": lambda: cross_check.gradient_facts(learner, ordered),
-                "gradient": lambda: self._check_gradient_sum(
-                    session, learner, minibatch, update_index, facts
-                ),
+                "gradient": lambda: self._check_gradient_sum(recipe, learner, minibatch, update_index, facts),
             }
             self.gradient_tokens = sum(map(len, ordered))  # until the check counts them
             for name in due:
@@ -177,7 +177,7 @@ class AuditSchedule:
     def _weights(self, cross_check: CrossCheck, learner: Learner) -> dict[str, Any]:
         """Return facts on weights that must not change, and on the sampler's weights."""
         facts = cross_check.weight_facts(learner)
-        if cross_check.session.recipe.lora:
+        if cross_check.recipe.lora:
             digest = quick_sum(frozen_weights(learner.model))
             self.base_digest = self.base_digest or digest
             facts["frozen"] = {"digest": digest, "declared": self.base_digest}
@@ -185,14 +185,14 @@ class AuditSchedule:
 
     def _check_gradient_sum(
         self,
-        session: Session,
+        recipe: Recipe,
         learner: Learner,
         minibatch: Sequence[Sample],
         update_index: int,
         facts: dict[str, Any],
     ) -> dict[str, Any]:
         """Start the check of the gradient sum; not with dropout, which is random."""
-        if not (session.recipe.lora and session.recipe.lora.dropout > 0):
+        if not (recipe.lora and recipe.lora.dropout > 0):
             self.pending_hook, self.gradient_tokens = check_gradient_sum(
                 learner, minibatch, update_index, facts
             )
@@ -200,7 +200,8 @@ class AuditSchedule:
 
     def _draws(
         self,
-        session: Session,
+        recipe: Recipe,
+        sampler: Sampler,
         learner: Learner,
         step_samples: StepSamples,
         key: tuple[object, ...],
@@ -210,11 +211,11 @@ class AuditSchedule:
         if learner.algorithm.source != "rollouts":
             return {}
         rows = [*step_samples.samples, *step_samples.untrained]
-        regraded = regrade_facts(step_samples.rollouts, session.env.rewards, session.workers.grade)
-        if session.recipe.engine.ahead:
+        regraded = regrade_facts(step_samples.rollouts, sampler.env.rewards, sampler.workers.grade)
+        if recipe.engine.ahead:
             return {"regraded": regraded}  # older weights sampled: the trainer lacks their distribution
         engine = facts.get("publication", {}).get("rows", {}).get("largest", 0.0)
-        audit = draw_audit_facts(learner, rows, key, session.engine.draws, engine)
+        audit = draw_audit_facts(learner, rows, key, sampler.engine.draws, engine)
         return {"audit": audit, "regraded": regraded}
 
 

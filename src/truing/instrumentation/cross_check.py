@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.config import Recipe
 from truing.doctor.truing_run import setup_of
 from truing.engines.local.engine import LocalEngine
 from truing.instrumentation.forward_check import plain_facts, rounding_fact
@@ -20,12 +21,12 @@ from truing.instrumentation.route_check import route_facts
 from truing.instrumentation.sync_check import sync_facts
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
-from truing.learner.session import Session
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.models.lora import training_mode
 from truing.ops.kl import kl_k3
+from truing.rollouts.sampler import Sampler
 from truing.types.sample import Sample
 
 MAX_TOKENS, MAX_ROWS = 512, 4
@@ -36,7 +37,8 @@ MAX_TOKENS, MAX_ROWS = 512, 4
 class CrossCheck:
     """Cross-check of one update; ``update_index`` selects the weights, if there are too many."""
 
-    session: Session
+    recipe: Recipe
+    sampler: Sampler
     stage: str
     update_index: int
 
@@ -53,10 +55,13 @@ class CrossCheck:
     def gradient_facts(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
         """Return the fact ``gradient`` of the same rows."""
         rows = rows_to_check(minibatch)
-        if not rows or setup_of(self.session.recipe, self.stage).plain is False:
+        if not rows or setup_of(self.recipe, self.stage).plain is False:
             return {}
         with _without_dropout(learner):
-            check = PlainGradient(self.session, self.stage, self.update_index, learner, minibatch, rows)
+            params = self.sampler.sampling_params
+            check = PlainGradient(
+                self.recipe, params, self.stage, self.update_index, learner, minibatch, rows
+            )
             return {"gradient": check.fact()}
 
     def weight_facts(self, learner: Learner) -> dict[str, Any]:
@@ -65,10 +70,10 @@ class CrossCheck:
         if learner.reference is not None:
             digest = quick_sum(learner.reference.weights())
             facts["reference"] = {"digest": digest, "declared": learner.reference.digest}
-        engine = self.session.engine
-        adapted = self.session.recipe.lora and learner.algorithm.source == "rollouts"
+        engine = self.sampler.engine
+        adapted = self.recipe.lora and learner.algorithm.source == "rollouts"
         if adapted and isinstance(engine, LocalEngine):  # another engine proves each publication itself
-            facts["sync"] = sync_facts(learner.model, engine.model, self.session.recipe, self.update_index)
+            facts["sync"] = sync_facts(learner.model, engine.model, self.recipe, self.update_index)
         return facts
 
 

@@ -6,48 +6,56 @@ from itertools import zip_longest
 from math import fsum, isclose
 from typing import Any
 
+from truing.algos.flatten import flatten
+from truing.config import Recipe
 from truing.errors import ModelError
 from truing.instrumentation.prompt_check import prompt_facts, raise_if_different
-from truing.learner.session import Session
 from truing.models.digest import quick_sum
-from truing.rollouts.flatten import flatten
-from truing.types.rollout import Rollout, RolloutGroup
+from truing.models.policy import Policy
+from truing.rollouts.sampler import Sampler
+from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 
-def prove_evaluated(session: Session, groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:
+def prove_evaluated(
+    recipe: Recipe,
+    policy: Policy,
+    sampler: Sampler,
+    groups: Sequence[RolloutGroup],
+    reward: Mapping[str, float],
+) -> None:
     """Raise if an evaluation is not the one that the recipe declares.
 
     Args:
-        session: with the policy, the tasks and the recipe.
+        recipe: of the run.
+        policy: whose weights are to be evaluated.
+        sampler: with the tasks.
         groups: the evaluated attempts.
         reward: the evaluation's result by task id.
     """
     samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
-    raise_if_different("the evaluation", prompt_facts(session, samples, session.eval_tasks))
-    _prove_groups(session, groups)
-    declared = _declared_params(session)
+    raise_if_different("the evaluation", prompt_facts(sampler.chat, sampler.eval_tasks, samples))
+    _prove_groups(recipe, sampler.eval_tasks, groups)
+    declared = _declared_params(recipe, sampler.sampling_params.stop_ids)
     for group in groups:
         for rollout in group.rollouts:
             _prove_rollout(rollout, declared)
-    _prove_weights(groups, quick_sum(session.parameters))
+    _prove_weights(groups, quick_sum(policy.parameters))
     _prove_means(groups, reward)
 
 
-def _declared_params(session: Session) -> SamplingParams:
+def _declared_params(recipe: Recipe, stop_ids: tuple[int, ...]) -> SamplingParams:
     """Return the sampling parameters of evaluations by the recipe."""
-    recipe = session.recipe
     declared: dict[str, Any] = {**recipe.sampling.model_dump(), "temperature": recipe.eval.temperature}
-    return SamplingParams(**declared, stop_ids=session.sampling_params.stop_ids)
+    return SamplingParams(**declared, stop_ids=stop_ids)
 
 
-def _prove_groups(session: Session, groups: Sequence[RolloutGroup]) -> None:
+def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[RolloutGroup]) -> None:
     """Raise unless each task has its declared number of attempts, with the random numbers of its index."""
     got = [(group.group_id, group.task.task_id, len(group.rollouts)) for group in groups]
     expected = [
-        (f"{session.recipe.seed}/eval/{index}", task.task_id, session.recipe.eval.samples)
-        for index, task in enumerate(session.eval_tasks)
+        (f"{recipe.seed}/eval/{index}", task.task_id, recipe.eval.samples) for index, task in enumerate(tasks)
     ]
     for one, other in zip_longest(got, expected):
         if one != other:

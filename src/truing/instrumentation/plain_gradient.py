@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.config import PolicyStage
+from truing.config import PolicyStage, Recipe
 from truing.doctor.evidence import Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
@@ -21,13 +21,13 @@ from truing.instrumentation.forward_check import row_logits
 from truing.instrumentation.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
-from truing.learner.session import Session
 from truing.learner.step import backward
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision
 from truing.models.forward.tree_attention import largest_scores
 from truing.types.sample import Sample
+from truing.types.sampling_params import SamplingParams
 from truing.types.step_table import Passes, StepNumbers, table_of_samples
 
 
@@ -35,7 +35,8 @@ from truing.types.step_table import Passes, StepNumbers, table_of_samples
 class PlainGradient:
     """The comparison for some rows of a minibatch; ``update_index`` selects the weights, if too many."""
 
-    session: Session
+    recipe: Recipe
+    sampling_params: SamplingParams
     stage: str
     update_index: int
     learner: Learner
@@ -66,7 +67,7 @@ class PlainGradient:
 
     def _step(self, scored: OptimizerStep) -> Step:
         """Return the minibatch as the doctor reads it, with the log-probabilities of the checked rows."""
-        setup = setup_of(self.session.recipe, self.stage, self.session.sampling_params)
+        setup = setup_of(self.recipe, self.stage, self.sampling_params)
         setting = self.learner.setting
         coefficients = {
             "weight/kl": setting.kl.coef,

@@ -6,11 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from truing.algos import ALGORITHMS
-from truing.chat import render_prompt
+from truing.algos.flatten import flatten
+from truing.chat import Chat, render_prompt
 from truing.chat.render import text_of
+from truing.config import Recipe
 from truing.errors import ModelError
-from truing.learner.session import Session
-from truing.rollouts.flatten import flatten
+from truing.rollouts.sampler import Sampler
 from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.token import Origin
@@ -22,40 +23,35 @@ TASKS_PER_STAGE, SHOWN_TOKENS = 4, 8
 """Demonstrations checked per stage before the first update; and tokens shown of a difference."""
 
 
-def prompt_facts(
-    session: Session, samples: Iterable[Sample], known_tasks: Iterable[Task] | None = None
-) -> dict[str, Any]:
+def prompt_facts(chat: Chat, known_tasks: Iterable[Task], samples: Iterable[Sample]) -> dict[str, Any]:
     """Return how many prompts of an update differ from those of their tasks, and the first difference.
 
     Args:
-        session: whose template renders the prompts.
+        chat: whose template renders the prompts.
+        known_tasks: the environment's tasks.
         samples: of the update.
-        known_tasks: the environment's tasks; None for the training tasks.
     """
-    tasks = {task.task_id: task for task in (session.train_tasks if known_tasks is None else known_tasks)}
+    tasks = {task.task_id: task for task in known_tasks}
     first: dict[str, Sample] = {}
     for sample in samples:
         if sample.sample_id.rpartition("#")[2] in ("0", sample.sample_id):  # the first sample of its rollout
             first.setdefault(sample.task_id, sample)
     checked = [sample for sample in first.values() if sample.task_id in tasks][:MAX_TASKS]
     different = [
-        difference
-        for sample in checked
-        if (difference := _difference(session, sample, tasks[sample.task_id]))
+        difference for sample in checked if (difference := _difference(chat, sample, tasks[sample.task_id]))
     ]
     return {"asked": len(checked), "other": len(different)} | (different[0] if different else {})
 
 
-def _difference(session: Session, sample: Sample, task: Task) -> dict[str, Any]:
+def _difference(chat: Chat, sample: Sample, task: Task) -> dict[str, Any]:
     """Return where the prompt of a sample first differs from its task's; empty if it does not."""
-    got, expected = prompt_ids(sample).tolist(), render_prompt(session.chat, task).token_ids.tolist()
+    got, expected = prompt_ids(sample).tolist(), render_prompt(chat, task).token_ids.tolist()
     if got == expected:
         return {}
     pairs = zip(got, expected, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(got), len(expected)))
     texts = [
-        text_of(session.chat, sample.token_ids.new_tensor(ids[at : at + SHOWN_TOKENS]))
-        for ids in (got, expected)
+        text_of(chat, sample.token_ids.new_tensor(ids[at : at + SHOWN_TOKENS])) for ids in (got, expected)
     ]
     return {
         "sample_id": sample.sample_id,
@@ -72,22 +68,22 @@ def prompt_ids(sample: Sample) -> Tensor:
     return sample.token_ids[:end][sample.origin[:end] != Origin.FORCED]
 
 
-def check_prompts(session: Session) -> None:
+def check_prompts(recipe: Recipe, sampler: Sampler) -> None:
     """Raise if a stage of the recipe changes a task or renders another prompt.
 
     Checks the tasks of each stage's first step, and some demonstrations of stages that train on them.
     """
-    for stage in session.recipe.stages:
-        cfg = session.recipe.stage(stage)
+    for stage in recipe.stages:
+        cfg = recipe.stage(stage)
         demonstrated = ALGORITHMS[stage].source == "demonstrations"
-        tasks = session.tasks_of_step(stage, 0, cfg.batch_size if demonstrated else cfg.prompts_per_step)
-        _check_same_tasks(stage, tasks, {task.task_id: task for task in session.train_tasks})
+        tasks = sampler.tasks_of_step(stage, 0, cfg.batch_size if demonstrated else cfg.prompts_per_step)
+        _check_same_tasks(stage, tasks, {task.task_id: task for task in sampler.train_tasks})
         if demonstrated:
-            groups = session.play_demonstrations(tasks[:TASKS_PER_STAGE], (stage, "prompts"))
+            groups = sampler.play_demonstrations(tasks[:TASKS_PER_STAGE], (stage, "prompts"))
             samples = [
                 sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
             ]
-            raise_if_different(f"stage {stage}", prompt_facts(session, samples))
+            raise_if_different(f"stage {stage}", prompt_facts(sampler.chat, sampler.train_tasks, samples))
 
 
 def raise_if_different(source: str, fact: Mapping[str, Any]) -> None:

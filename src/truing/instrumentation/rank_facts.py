@@ -11,8 +11,9 @@ from truing.instrumentation.optimizer_moments import MAX_ENTRIES
 from truing.instrumentation.update_facts import rotating_slice
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
-from truing.learner.session import Session
 from truing.models.digest import joint_sum, quick_sum, quick_sums
+from truing.models.policy import Policy
+from truing.rollouts.sampler import Sampler
 from truing.utils.rng import uniforms
 
 State = dict[str, str | list[float]]
@@ -20,7 +21,8 @@ State = dict[str, str | list[float]]
 
 
 def rank_facts(
-    session: Session,
+    sampler: Sampler,
+    policy: Policy,
     learner: Learner,
     update: tuple[str, int, int],
     steps: Sequence[OptimizerStep],
@@ -29,16 +31,17 @@ def rank_facts(
     """Return the fact ``ranks`` of an update; empty with one rank.
 
     Args:
-        session: with the weights that sampled.
+        sampler: of the rollouts.
+        policy: whose whole weights sampled.
         learner: after the update.
         update: its stage, its step in the stage, and its index over all stages.
         steps: the optimizer steps.
         facts: what this rank has measured in the update.
     """
-    ranks = session.ranks
+    ranks = policy.ranks
     if ranks.size == 1:
         return {}
-    state = _state(session, learner, update, steps, facts)
+    state = _state(sampler, policy, learner, update, steps, facts)
     states = ranks.gather("the comparison of ranks", state)
     names = dict.fromkeys(name for one in states for name in one)
     return {
@@ -46,25 +49,25 @@ def rank_facts(
             "state": {name: [one.get(name, "") for one in states] for name in names},
             "norms": ranks.gather("the comparison of norms", [each.grad_norms for each in steps]),
             "rows": [row_fact(each) for each in steps],
-            "draws": _draws_of_ranks(session, learner, steps[0], facts),
+            "draws": _draws_of_ranks(sampler, learner, steps[0], facts),
         }
     }
 
 
 def _draws_of_ranks(
-    session: Session, learner: Learner, first: OptimizerStep, facts: Mapping[str, Any]
+    sampler: Sampler, learner: Learner, first: OptimizerStep, facts: Mapping[str, Any]
 ) -> list[list[int]]:
     """Return, by the rank that sampled, the number of replayed tokens, and of those that do not follow.
 
     In another precision than float32 only an audit replays draws.
     """
-    if learner.algorithm.source != "rollouts" or session.engine.draws != "inversion":
+    if learner.algorithm.source != "rollouts" or sampler.engine.draws != "inversion":
         return []
     audited = facts.get("audit", {}).get("replay", {}).get("rows", {})
     own: list[list[int]] = []
     of_audit: list[list[int]] = []
-    for rank in range(session.ranks.size):
-        rows = [row for row in first.samples if session.sampled_by(row.group_id) == rank]
+    for rank in range(sampler.ranks.size):
+        rows = [row for row in first.samples if sampler.sampled_by(row.group_id) == rank]
         draws = draw_replay_facts(first, rows, first.samples).get("draws", {})
         own.append([draws.get("tokens", 0), draws.get("missed", 0)])
         counts = [audited.get(row.sample_id, (0, 0)) for row in rows]
@@ -73,7 +76,8 @@ def _draws_of_ranks(
 
 
 def _state(
-    session: Session,
+    sampler: Sampler,
+    policy: Policy,
     learner: Learner,
     update: tuple[str, int, int],
     steps: Sequence[OptimizerStep],
@@ -82,7 +86,7 @@ def _state(
     """Return what all ranks must have in common."""
     stage, step, index = update
     state: State = {
-        "random numbers": uniforms(2, session.recipe.seed, stage, step, "ranks").tolist(),
+        "random numbers": uniforms(2, sampler.seed, stage, step, "ranks").tolist(),
         "learning rates": [group["lr"] for group in learner.optimizer.param_groups],
         "weights of loss terms": [term.weight for term in learner.algorithm.terms(learner.setting)],
         "advantages": _summary([row.advantage for row in steps[0].samples]),
@@ -97,7 +101,7 @@ def _state(
         # measured in an audit, else the one recorded when it was made or synced
         state["reference weights"] = facts.get("reference", {}).get("digest", learner.reference.digest)
     if learner.algorithm.source == "rollouts":
-        own = {name: session.whole_policy.get_parameter(name) for name in session.parameters}
+        own = {name: policy.whole_module.get_parameter(name) for name in policy.parameters}
         state["sampler weights"] = joint_sum(quick_sums(rotating_slice(own, index)))
     return state
 

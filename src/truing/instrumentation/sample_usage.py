@@ -9,12 +9,12 @@ from truing.config import PolicyStage
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.envs.base import prompt_key
 from truing.learner.optimizer_step import OptimizerStep
-from truing.learner.session import Session
-from truing.learner.step_samples import StepSamples
+from truing.rollouts.sampler import Sampler
+from truing.rollouts.step_samples import StepSamples
 
 
 def usage_facts(
-    session: Session,
+    sampler: Sampler,
     setting: UpdateConfig,
     step: int,
     step_samples: StepSamples,
@@ -35,10 +35,10 @@ def usage_facts(
             number=step,
             tasks=list(map(repr, tasks)),
             drawn=len(groups),
-            alike=sum(session.copies_of_task[task] for task in tasks),
-            total=len(session.train_tasks),
+            alike=sum(sampler.copies_of_task[task] for task in tasks),
+            total=len(sampler.train_tasks),
         ),
-        "held_out": held_out_fact(session, step_samples),
+        "held_out": held_out_fact(sampler, step_samples),
     }
 
 
@@ -79,9 +79,9 @@ def usage_fact(
     }
 
 
-def held_out_fact(session: Session, step_samples: StepSamples) -> dict[str, Any]:
+def held_out_fact(sampler: Sampler, step_samples: StepSamples) -> dict[str, Any]:
     """Return the fact ``held_out``: training tasks of a batch whose prompt is in the evaluation too."""
-    eval_prompts = {prompt_key(task) for task in session.eval_tasks}
+    eval_prompts = {prompt_key(task) for task in sampler.eval_tasks}
     tasks = {rollout.task.task_id: rollout.task for rollout in step_samples.rollouts.values()}
     both = sorted(name for name, task in tasks.items() if prompt_key(task) in eval_prompts)
     return {"tasks": len(eval_prompts), "trained": both[:3], "count": len(both), "declared": True}

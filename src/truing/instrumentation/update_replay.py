@@ -21,10 +21,11 @@ from truing.envs.base import Env
 from truing.instrumentation.forward_check import row_logits
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.optimizer_step import loss_mask
-from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import as_it_computes, load_policy, restore_weights
+from truing.learner.restore import restore_weights
+from truing.models.load_policy import as_it_computes, load_policy
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader
+from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.workers import open_workers
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sample import Sample

@@ -1,1 +1,1 @@
-"""One update: the session, samples of a step, forward and backward, optimizer, checkpoint."""
+"""One update: forward and backward, optimizer, checkpoint."""

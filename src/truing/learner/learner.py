@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
-from truing.config import OptimizerConfig, ReferenceConfig
+from truing.config import OptimizerConfig, Recipe, ReferenceConfig
 from truing.distributed.assignment import assign
 from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.sharded_tensors import whole
@@ -21,11 +21,11 @@ from truing.learner import checkpoint
 from truing.learner.lr_schedule import learning_rate
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.optimizer import make_optimizer
-from truing.learner.restore import dtype_of_masters, needs_fsdp
-from truing.learner.session import Session
 from truing.models.critic import Critic
 from truing.models.forward.hidden_states import MicroBatch, split_micro_batches
 from truing.models.forward.score import causal_model
+from truing.models.load_policy import needs_fsdp
+from truing.models.policy import Policy
 from truing.models.reference import CopyReference, Reference, make_reference
 from truing.models.sharded import shard_critic, shard_model
 from truing.types.sample import Sample
@@ -147,65 +147,66 @@ class Learner:
             group["lr"] = learning_rate(step, cfg.steps, peak, self.optimizer_cfg)
 
 
-def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resume: Path | None) -> Learner:
+def open_learner(
+    policy: Policy, recipe: Recipe, stage: str, memory_budget: MemoryBudget, resume: Path | None
+) -> Learner:
     """Return the learner of a stage: the reference is the current policy; critic and optimizer are new.
 
     Args:
-        session: with the policy to train.
-        stage: of the session's recipe.
+        policy: to train.
+        recipe: of the run.
+        stage: of the recipe.
         memory_budget: how many tokens fit into memory.
         resume: a checkpoint of the stage to restore, or None.
     """
-    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage)
-    kind, syncable = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
-    session.gather_weights()  # the copies below are of whole weights, and sharded afterwards
-    ranks = session.ranks
-    masters, offload = dtype_of_masters(session.recipe), session.recipe.trainer.offload
-    if needs_fsdp(session.recipe) and ranks.mesh is None:
+    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(recipe, stage)
+    kind, syncable = algorithm.critic(setting.stage), recipe.reference.sync_every > 0
+    policy.gather_weights()  # the copies below are of whole weights, and sharded afterwards
+    mesh, masters, offload = policy.ranks.mesh, policy.masters, policy.offload
+    if needs_fsdp(recipe) and mesh is None:
         raise ModelError(
             "float32 weights that compute in bfloat16, or in main memory, need a process group",
             remedy="train with truing.train or `truing train`",
         )
     critic = None
     if kind == "separate":
-        critic = Critic(session.trainable_copy(), separate=True)
+        critic = Critic(policy.trainable_copy(), separate=True)
     elif kind:
-        critic = Critic(session.whole_policy, separate=False)
+        critic = Critic(policy.whole_module, separate=False)
     if critic is not None:
-        shard_critic(critic, ranks.mesh, masters, offload=offload)
+        shard_critic(critic, mesh, masters, offload=offload)
     reference = None
     if algorithm.needs_reference(setting):
-        reference = make_reference(_to_refer_to(session), syncable=syncable)
+        reference = make_reference(_to_refer_to(policy, recipe), syncable=syncable)
         if isinstance(reference, CopyReference):
-            shard_model(reference.policy, ranks.mesh, masters, offload=offload)
-    groups = [session.parameters, *([critic.trainable()] if critic else [])]
-    modules = [session.policy, *([critic] if critic else [])]
+            shard_model(reference.policy, mesh, masters, offload=offload)
+    groups = [policy.parameters, *([critic.trainable()] if critic else [])]
+    modules = [policy.module, *([critic] if critic else [])]
     learner = Learner(
-        model=session.policy,
-        parameters=session.parameters,
+        model=policy.module,
+        parameters=policy.parameters,
         computed_groups=[_computed(*pair) for pair in zip(modules, groups, strict=True)],
-        optimizer=make_optimizer(session.recipe.optimizer, *groups),
+        optimizer=make_optimizer(recipe.optimizer, *groups),
         reference=reference,
         critic=critic,
         algorithm=algorithm,
         setting=setting,
-        optimizer_cfg=session.recipe.optimizer,
-        reference_cfg=session.recipe.reference,
+        optimizer_cfg=recipe.optimizer,
+        reference_cfg=recipe.reference,
         memory_budget=memory_budget,
-        ranks=ranks,
+        ranks=policy.ranks,
     )
     if resume is not None:
         learner.restore(resume)
     return learner
 
 
-def _to_refer_to(session: Session) -> nn.Module:
-    """Return the policy that a reference is made of: one that moves by small steps is held in float32."""
-    recipe = session.recipe
+def _to_refer_to(policy: Policy, recipe: Recipe) -> nn.Module:
+    """Return the module that a reference is made of: one that moves by small steps is held in float32."""
     if recipe.lora:
-        return session.policy
+        return policy.module
     moves = recipe.reference.sync_every and recipe.reference.keep
-    return session.trainable_copy() if moves else session.whole_copy()
+    return policy.trainable_copy() if moves else policy.whole_copy()
 
 
 def _computed(module: nn.Module, group: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:

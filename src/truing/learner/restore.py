@@ -1,31 +1,21 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
-import datetime
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import nn
 
-from truing.analysis.compare import flatten
-from truing.config import Recipe, resolve, to_toml
-from truing.distributed.ranks import ONE, Ranks
+from truing.config import Recipe, resolve
 from truing.errors import RecordError
 from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
 from truing.models.digest import digest
-from truing.models.forward.float32_embedding import use_float32_sums
-from truing.models.forward.float32_head import use_float32_head
-from truing.models.load import LoadedModel, load
-from truing.models.lora import add_lora, trainable_parameters
-from truing.models.precision import with_weights_in
-from truing.models.saved_adapter import add_saved_adapter, read_adapter
+from truing.models.load import LoadedModel
+from truing.models.load_policy import as_it_computes, load_policy
+from truing.models.lora import trainable_parameters
 from truing.record import RunReader
 from truing.types.sampling_params import SamplingParams
-from truing.utils.rng import seed_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,65 +26,6 @@ class RestoredPolicy:
     loaded: LoadedModel
     policy: nn.Module
     sampling_params: SamplingParams
-
-
-def load_policy(recipe: Recipe, ranks: Ranks = ONE) -> tuple[LoadedModel, nn.Module]:
-    """Return the model of a recipe, and the policy: the model itself, or the model with an adapter.
-
-    If the ranks have a mesh, each weight of the model is this rank's part of it; with ``trainer.offload`` the
-    part is in main memory.
-
-    A base under an adapter has the dtype that the recipe computes in. Weights that are trained are float32.
-    """
-    model, dtype = recipe.model, computing_dtype_of(recipe)
-    offload = recipe.trainer.offload and ranks.mesh is not None
-    loaded = load(
-        model.name,
-        revision=model.revision,
-        chat_template=model.chat_template,
-        device="cpu" if offload else model.device,
-        dtype=dtype if recipe.lora else torch.float32,
-        quantized=model.quantization is not None,
-        ranks=ranks.in_main_memory() if offload else ranks,
-    )
-    if dtype is torch.bfloat16:
-        use_float32_head(loaded.model)
-        use_float32_sums(loaded.model)
-    return loaded, add_adapter(loaded, recipe)
-
-
-def add_adapter(loaded: LoadedModel, recipe: Recipe) -> nn.Module:
-    """Return the policy of a loaded model: with a new adapter, with a saved one, or the model itself."""
-    lora = recipe.lora
-    if not lora:
-        return loaded.model
-    declared = lora.model_dump(include={"rank", "alpha", "targets"})
-    if lora.adapter is None:
-        seed = seed_of(recipe.seed, "lora")
-        return add_lora(loaded.model, **declared, dropout=lora.dropout, seed=seed)
-    return add_saved_adapter(loaded, read_adapter(lora.adapter), **declared, dropout=lora.dropout)
-
-
-def computing_dtype_of(recipe: Recipe) -> torch.dtype:
-    """Return the dtype in which a recipe's model computes."""
-    return getattr(torch, recipe.model.dtype)
-
-
-def dtype_of_masters(recipe: Recipe) -> torch.dtype | None:
-    """Return the dtype in which float32 weights compute if it is another one; else None."""
-    dtype = computing_dtype_of(recipe)
-    return None if recipe.lora or dtype is torch.float32 else dtype
-
-
-def needs_fsdp(recipe: Recipe) -> bool:
-    """Return whether FSDP2 holds the weights of one process too."""
-    return dtype_of_masters(recipe) is not None or recipe.trainer.offload
-
-
-def as_it_computes(policy: nn.Module, recipe: Recipe) -> nn.Module:
-    """Return a policy with the weights that compute and sample: float32 masters are copied and rounded."""
-    dtype = dtype_of_masters(recipe)
-    return policy if dtype is None else with_weights_in(dtype, policy)
 
 
 def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
@@ -167,61 +98,3 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
             remedy="train until the first checkpoint, or name an existing one",
         )
     return path
-
-
-def with_recorded_replicas(recipe: Recipe, run: RunReader) -> Recipe:
-    """Return a recipe with the replicas of a run in place of "auto", if the run had as many ranks.
-
-    Another choice, by another free memory, would change the rounding of sums.
-    """
-    trainer, machine = recipe.trainer, run.run_fact("machine")
-    replicas = machine.get("replicas") if isinstance(machine, dict) else None  # an earlier version has none
-    is_known = isinstance(replicas, int) and replicas > 0 and trainer.ranks % replicas == 0
-    recorded_ranks = resolve(run.run_fact("recipe")).trainer.ranks
-    if trainer.replicate != "auto" or not is_known or recorded_ranks != trainer.ranks:
-        return recipe
-    return recipe.model_copy(update={"trainer": trainer.model_copy(update={"replicate": replicas})})
-
-
-def with_recorded_date(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with the date of a run's prompts, unless it has a date of its own."""
-    date = resolve(recorded).chat.date
-    if recipe.chat.date is not None or date is None:
-        return recipe
-    return with_date(recipe, date)
-
-
-def with_date(recipe: Recipe, date: datetime.date | None) -> Recipe:
-    """Return a recipe with the date of its prompts."""
-    return recipe.model_copy(update={"chat": recipe.chat.model_copy(update={"date": date})})
-
-
-def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any], longer: Sequence[str] = ()) -> None:
-    """Raise if a run is resumed with another recipe than it was started with.
-
-    Keys that do not change the training may differ: of diagnosis, of the number of ranks and servers, and of
-    checkpoints, unless a guard returns to them. A key that the version of the run did not know has its
-    default.
-
-    Args:
-        recipe: to resume with.
-        recorded: the table that the run was started with.
-        longer: stages that may have more steps than before.
-    """
-    started = resolve(recorded)
-    current, original = (flatten(tomllib.loads(to_toml(each))) for each in (recipe, started))
-    free = {"engine.count", "checkpoint_limit", *(() if recipe.guard else ("checkpoint_every",))}
-    for key in sorted(current.keys() | original.keys()):
-        new, old = current.get(key), original.get(key)
-        if key.startswith(("doctor.", "trainer.")) or key in free or new == old:
-            continue
-        name = key.removesuffix(".steps")
-        if name in longer and isinstance(new, int) and isinstance(old, int) and new > old:
-            continue
-        secret = key == "alerts.webhook"
-        raise RecordError(
-            f"recipe key '{key}' differs: the run was started with another recipe",
-            got=None if secret else new,
-            expected=None if secret else f"at least {old}" if name in longer else old,
-            remedy="resume with the settings of the run, or start a new run in another folder",
-        )

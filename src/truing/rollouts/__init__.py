@@ -1,1 +1,1 @@
-"""Rollouts: tasks attempted and graded, and flattened into samples."""
+"""Rollouts: the sampler, tasks attempted and graded, and the samples of a step."""

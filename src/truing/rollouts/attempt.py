@@ -10,12 +10,18 @@ from torch import Tensor
 from truing.chat import Chat, Dialogue, TurnContext, add_turn, decode_reply, observe, read_turn
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
-from truing.rollouts.turn_routes import routes_of_turn
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
+from truing.types.turn_routes import routes_of_turn
+
+TOOL_REMEDY = (
+    "fix the tool or the environment; where a call is the model's mistake (an unknown name, say), raise"
+    " truing.ToolError instead of KeyError: the model reads its text, and the attempt goes on"
+)
+"""The remedy where attempts fail: what ends them is an exception of a tool or of an environment."""
 
 
 @dataclass(eq=False)
@@ -147,3 +153,8 @@ def _cap(message: Message, limit: int) -> Message:
         return message
     content = f"{message['content'][:limit]}\n[{cut_chars} characters more were cut]"
     return {**message, "content": content, "lost_chars": cut_chars}
+
+
+def remedy_of(error: str) -> str:
+    """Return what to do about an attempt that failed; "" if its error says so itself."""
+    return "" if "remedy:" in error else TOOL_REMEDY

@@ -7,17 +7,16 @@ from pathlib import Path
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
 from truing.learner.memory_prediction import STATE_BYTES
-from truing.learner.session import Session
+from truing.models.policy import Policy
 from truing.utils.memory import GB
 
 WEIGHT_BYTES = STATE_BYTES // 3
 """Of a trained weight without its two moments: float32."""
 
 
-def disk_note(session: Session, run: Path) -> str:
+def disk_note(recipe: Recipe, policy: Policy, run: Path) -> str:
     """Return how large checkpoints are, how many are kept, and whether the disk has space for them."""
-    recipe = session.recipe
-    trained = sum(weight.numel() for weight in session.parameters.values())
+    trained = sum(weight.numel() for weight in policy.parameters.values())
     sizes = {stage: checkpoint_bytes(recipe, stage, trained) for stage in recipe.stages}
     counts = {stage: kept_count(recipe, stage) for stage in recipe.stages}
     total, largest = sum(sizes[stage] * counts[stage] for stage in sizes), max(sizes.values())

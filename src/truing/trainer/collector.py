@@ -15,9 +15,9 @@ from truing.doctor.live_doctor import publication_finding
 from truing.engines.base import Publish
 from truing.errors import PublicationError
 from truing.learner.learner import Learner
-from truing.learner.session import Session
-from truing.learner.step_samples import StepSamples, collect_step_samples
+from truing.rollouts.step_samples import StepSamples, collect_step_samples
 from truing.trainer.events import EventLog
+from truing.trainer.session import Session
 from truing.utils.phase_clock import phase
 
 
@@ -57,7 +57,7 @@ class Collector:
             return self._collect(step, dict)
         if not self._ahead:
             collected = self._collect(step, lambda: self._session.publish(version))
-            self._session.engine.release_memory()
+            self._session.sampler.engine.release_memory()
             return collected
         publish = self._session.prepare_publication(version)
         for later in range(step, min(step + self._ahead + 1, self._steps)):
@@ -68,10 +68,11 @@ class Collector:
 
     def _collect(self, step: int, publish: Publish) -> CollectedStep:
         receipt = publish()
-        setting = self._setting_of(step)
-        return CollectedStep(
-            collect_step_samples(self._session, self._algorithm, setting, self._stage, step), receipt
+        setting, mask = self._setting_of(step), self._session.recipe.episode.mask
+        samples = collect_step_samples(
+            self._session.sampler, self._algorithm, setting, self._stage, step, mask
         )
+        return CollectedStep(samples, receipt)
 
     def wait(self) -> None:
         """Return once nothing is being collected; results are kept."""

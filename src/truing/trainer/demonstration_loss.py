@@ -6,10 +6,10 @@ from pathlib import Path
 
 from truing.config import Recipe
 from truing.envs.base import Env
-from truing.learner.evaluation_loss import EvaluationLoss, evaluation_loss
 from truing.learner.memory_budget import measure_budget
 from truing.learner.restore import restore_weights
-from truing.learner.session import open_session
+from truing.trainer.evaluation_loss import EvaluationLoss, evaluation_loss
+from truing.trainer.session import open_session
 
 
 def demonstration_loss(
@@ -25,8 +25,8 @@ def demonstration_loss(
     """
     with closing(open_session(recipe, env)) as session:
         if run is not None:
-            restore_weights(run, session.loaded, session.parameters, checkpoint)
-        session.gather_weights()
-        policy, cfg = session.whole_policy, recipe.optimizer
-        budget = measure_budget(policy, session.parameters, cfg.memory_bytes, cfg.micro_batch_tokens)
-        return evaluation_loss(session, policy, partial(budget.micro_batches, policy))
+            restore_weights(run, session.policy.loaded, session.policy.parameters, checkpoint)
+        session.policy.gather_weights()
+        module, parameters, cfg = session.policy.whole_module, session.policy.parameters, recipe.optimizer
+        budget = measure_budget(module, parameters, cfg.memory_bytes, cfg.micro_batch_tokens)
+        return evaluation_loss(session, module, partial(budget.micro_batches, module))

@@ -6,7 +6,7 @@ from truing.analysis.current_events import mid_stage_name
 from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.record import RunReader
 from truing.trainer.best_checkpoint import PolicyScores, losses_of
-from truing.trainer.evaluate import evaluate
+from truing.trainer.evaluate import logged_evaluation
 from truing.trainer.run_context import RunContext
 from truing.trainer.stage_trainer import StageTrainer
 
@@ -96,7 +96,7 @@ class Loop:
 
     def evaluate(self, name: str, stage: str, step: int) -> None:
         """Evaluate the policy after ``step`` steps of a stage."""
-        self.scores.evaluations[name] = evaluate(self.run, name, stage, step)
+        self.scores.evaluations[name] = logged_evaluation(self.run, name, stage, step)
         self.score(stage)
 
     def measure_loss(self, trainer: StageTrainer, step: int) -> bool:
@@ -146,6 +146,6 @@ class Loop:
             run.event_log.log("checkpoint", **newest.facts)  # a kill came between it and its event
         run.ranks.together(
             "reading the weights of the stage before",
-            lambda: checkpoints.load_previous_stage(newest.stage, run.session.parameters),
+            lambda: checkpoints.load_previous_stage(newest.stage, run.session.policy.parameters),
         )
         return newest.stage, newest.step

@@ -13,10 +13,10 @@ from truing.chat.render import render_prompt
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks
 from truing.instrumentation.update_facts import rotating_slice
-from truing.learner.session import Session
 from truing.models.digest import quick_sum
 from truing.models.lora import trainable_parameters
 from truing.trainer.reward_definition import reward_definition
+from truing.trainer.session import Session
 from truing.trainer.step_record import LIBRARIES
 
 PROMPTS = 16
@@ -41,15 +41,16 @@ def check_same_program(ranks: Ranks, recipe: Recipe) -> None:
 
 def check_same_start(session: Session) -> None:
     """Raise on all ranks if one has another model, other data or other initial weights."""
-    if session.ranks.size == 1:
+    policy, sampler = session.policy, session.sampler
+    if policy.ranks.size == 1:
         return
-    tasks, rewards = session.train_tasks, reward_definition(session)
-    prompts = [render_prompt(session.chat, task).token_ids.tolist() for task in tasks[:PROMPTS]]
-    trained = rotating_slice(trainable_parameters(session.whole_policy), update_index=0)
-    session.ranks.check_same(
+    tasks, rewards = sampler.train_tasks, reward_definition(sampler)
+    prompts = [render_prompt(sampler.chat, task).token_ids.tolist() for task in tasks[:PROMPTS]]
+    trained = rotating_slice(trainable_parameters(policy.whole_module), update_index=0)
+    policy.ranks.check_same(
         {
-            "the model": session.loaded.digest,
-            "the sampling parameters": asdict(session.sampling_params),
+            "the model": policy.loaded.digest,
+            "the sampling parameters": asdict(sampler.sampling_params),
             "the training tasks": rewards["tasks_hash"],
             "the evaluation tasks": rewards["eval_tasks"],
             "the rewards": rewards["rewards"],

@@ -1,16 +1,16 @@
-"""What defines the rewards of a run, and whether a session has the same."""
+"""What defines the rewards of a run, and whether a sampler has the same."""
 
 import hashlib
 from typing import Any
 
 from truing.errors import RecordError
-from truing.learner.session import Session
 from truing.record import RunReader
 from truing.rewards import Rewards
 from truing.rewards.source_digest import source_digest
+from truing.rollouts.sampler import Sampler
 
 
-def reward_definition(session: Session) -> dict[str, Any]:
+def reward_definition(sampler: Sampler) -> dict[str, Any]:
     """Return what defines the rewards: function names with weights, their code, and a hash of the tasks."""
     tasks = [
         (
@@ -19,12 +19,12 @@ def reward_definition(session: Session) -> dict[str, Any]:
             task.answer,
             *([dict(task.info)] if task.info else []),
         )
-        for task in session.train_tasks
+        for task in sampler.train_tasks
     ]
     return {
-        "rewards": reward_weights(session.env.rewards),
-        "code": {name: source_digest(function) for name, (function, _) in session.env.rewards.items()},
-        "eval_tasks": [task.task_id for task in session.eval_tasks],
+        "rewards": reward_weights(sampler.env.rewards),
+        "code": {name: source_digest(function) for name, (function, _) in sampler.env.rewards.items()},
+        "eval_tasks": [task.task_id for task in sampler.eval_tasks],
         "tasks_hash": hashlib.sha256(repr(tasks).encode()).hexdigest()[:16],
     }
 
@@ -34,9 +34,9 @@ def reward_weights(rewards: Rewards) -> dict[str, float]:
     return {name: weight for name, (_, weight) in rewards.items()}
 
 
-def check_same_rewards(session: Session, run: RunReader) -> None:
-    """Raise if a run was trained with other rewards or tasks than those of the session."""
-    current, recorded = reward_definition(session), run.run_fact("judged")
+def check_same_rewards(sampler: Sampler, run: RunReader) -> None:
+    """Raise if a run was trained with other rewards or tasks than those of the sampler."""
+    current, recorded = reward_definition(sampler), run.run_fact("judged")
     if current["rewards"] != recorded["rewards"]:
         raise RecordError(
             "the run was trained with other rewards",
@@ -54,13 +54,13 @@ def check_same_rewards(session: Session, run: RunReader) -> None:
         )
 
 
-def check_same_reward_code(session: Session, run: RunReader) -> None:
+def check_same_reward_code(sampler: Sampler, run: RunReader) -> None:
     """Raise if the source of a reward function has changed since a run started.
 
     Rewards before and after could not be compared.
     """
     recorded = run.run_fact("judged")["code"]
-    for name, current in reward_definition(session)["code"].items():
+    for name, current in reward_definition(sampler)["code"].items():
         if recorded.get(name) and current and recorded[name] != current:
             raise RecordError(
                 f"the code of the reward {name!r} has changed since the run started",

@@ -17,22 +17,17 @@ from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.checkpoint import CheckpointState
-from truing.learner.eval_tasks import with_eval_tasks
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory, with_replicas
-from truing.learner.restore import (
-    check_same_adapter,
-    check_same_recipe,
-    needs_fsdp,
-    with_recorded_date,
-    with_recorded_replicas,
-)
-from truing.learner.session import Session, open_session
+from truing.learner.restore import check_same_adapter
 from truing.models.load import available_device
+from truing.models.load_policy import needs_fsdp
+from truing.models.policy import Policy
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.record.killed_start import remove_killed_start
 from truing.record.no_writer import NoWriter
 from truing.record.store import TOKENIZER, rollouts_dir
+from truing.rollouts.run_tasks import with_eval_tasks
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.checkpoint_disk import disk_note
 from truing.trainer.checkpoint_manager import CheckpointManager
@@ -48,8 +43,14 @@ from truing.trainer.longer_run import (
 )
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
+from truing.trainer.recorded_recipe import (
+    check_same_recipe,
+    with_recorded_date,
+    with_recorded_replicas,
+)
 from truing.trainer.reward_definition import check_same_reward_code, check_same_rewards
 from truing.trainer.run_context import RunContext
+from truing.trainer.session import Session, open_session
 from truing.trainer.startup_checks import (
     check_demonstrations,
     check_turn_rewards,
@@ -128,31 +129,32 @@ def _train(
     notes: Sequence[str],
 ) -> TrainResult:
     """Check what is declared, then train and record."""
-    recipe, env, ranks = session.recipe, session.env, session.ranks
+    recipe, policy, sampler = session.recipe, session.policy, session.sampler
+    env, ranks = sampler.env, policy.ranks
     check_same_start(session)
     recorded = RunReader(out).events() if resume else []
-    context = session.episode_context(session.sampling_params)
+    context = sampler.episode_context(sampler.sampling_params)
     if needs_demonstrations(recipe):
-        check_demonstrations(session.chat, session.train_tasks)
+        check_demonstrations(sampler.chat, sampler.train_tasks)
     if "grpo" in recipe.stages:
-        check_turn_rewards(context, session.train_tasks, recipe.stage("grpo"))
-    budgets = ranks.gather_results("the memory budget", lambda: _memory_budget(session, recorded))
+        check_turn_rewards(context, sampler.train_tasks, recipe.stage("grpo"))
+    budgets = ranks.gather_results("the memory budget", lambda: _memory_budget(recipe, policy, recorded))
     # equal on all ranks, since it decides which micro-batches they compute together
     memory_budget = min(budgets, key=lambda budget: budget.fits)
     shaping = recipe.doctor.shaping
-    findings = list(task_findings(context, session.train_tasks, session.eval_tasks, shaping=shaping))
-    check_prompts(session)
+    findings = list(task_findings(context, sampler.train_tasks, sampler.eval_tasks, shaping=shaping))
+    check_prompts(recipe, sampler)
     if resume:
-        check_same_rewards(session, RunReader(out))
-        check_same_reward_code(session, RunReader(out))
+        check_same_rewards(sampler, RunReader(out))
+        check_same_reward_code(sampler, RunReader(out))
     facts = run_facts(session) | {"tokenizer": TOKENIZER}
     if resume:
         check_same_adapter(RunReader(out), facts["trainable_digest"])
     with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
         if not resume:
-            ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER))
+            ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(policy, out / TOKENIZER))
             writer.write_recipe(to_toml(recipe))
-            writer.write_answers(right_answers([*session.train_tasks, *session.eval_tasks]))
+            writer.write_answers(right_answers([*sampler.train_tasks, *sampler.eval_tasks]))
             writer.write_run(facts)
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)
@@ -160,7 +162,7 @@ def _train(
         record_longer(longer, recipe, writer, event_log)
         texts = [("note", text) for text in (*env.notes, *notes, *startup_notes(session))]
         if ranks.is_first:
-            texts.append(("note", disk_note(session, out)))
+            texts.append(("note", disk_note(recipe, policy, out)))
         event_log.log_once([*(("finding", text) for text in findings), *texts], recorded)
         try:
             with named_memory_errors():
@@ -191,29 +193,28 @@ def _open_trackers(recipe: Recipe, out: Path, resume: bool, ranks: Ranks) -> Eve
         raise
 
 
-def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
+def _memory_budget(recipe: Recipe, policy: Policy, events: Sequence[Event]) -> MemoryBudget:
     """Return the memory budget: the last recorded one of a resumed run, else measured."""
     budgets = [event.payload for event in events if event.kind == "memory"]
     if budgets:
         return MemoryBudget.from_facts(budgets[-1])
-    recipe = session.recipe
     return measure_budget(
-        session.policy,
-        session.parameters,
+        policy.module,
+        policy.parameters,
         recipe.optimizer.memory_bytes,
         recipe.optimizer.micro_batch_tokens,
         reference=any(
             ALGORITHMS[name].needs_reference(UpdateConfig.from_recipe(recipe, name)) for name in recipe.stages
         ),
         critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
-        ranks=session.ranks.size,
+        ranks=policy.ranks.size,
     )
 
 
-def _save_tokenizer(session: Session, folder: Path) -> None:
+def _save_tokenizer(policy: Policy, folder: Path) -> None:
     """Save the tokenizer, to decode the ids of the record."""
     try:
-        session.loaded.tokenizer.save_pretrained(folder)
+        policy.loaded.tokenizer.save_pretrained(folder)
     except Exception as error:
         raise RecordError(
             f"cannot write {folder}", got=error, remedy="free space, then start again in another --out"

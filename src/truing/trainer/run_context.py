@@ -10,11 +10,11 @@ from truing.config import Recipe
 from truing.distributed.ranks import Ranks
 from truing.distributed.sharding import computing_device
 from truing.learner.memory_budget import MemoryBudget
-from truing.learner.session import Session
 from truing.record import RunWriter
 from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventLog
 from truing.trainer.interrupts import DeferredInterrupt
+from truing.trainer.session import Session
 from truing.trainer.update_doctor import UpdateDoctor
 from truing.utils.phase_clock import PhaseClock
 
@@ -46,8 +46,8 @@ class RunContext:
             event_log,
             CheckpointManager(out / "checkpoints", session.recipe),
             UpdateDoctor(session, event_log),
-            clock_of(computing_device(session.policy)),
-            DeferredInterrupt(interruptible=session.ranks.size == 1),
+            clock_of(computing_device(session.policy.module)),
+            DeferredInterrupt(interruptible=session.policy.ranks.size == 1),
         )
 
     @property
@@ -58,7 +58,7 @@ class RunContext:
     @property
     def ranks(self) -> Ranks:
         """Return the ranks of the run."""
-        return self.session.ranks
+        return self.session.policy.ranks
 
     @property
     def stages(self) -> Sequence[str]:

@@ -12,11 +12,11 @@ from truing.instrumentation.rank_facts import rank_facts
 from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.learner.checkpoint import CheckpointState, read_state
 from truing.learner.coefficients import LossCoefficients
-from truing.learner.evaluation_loss import EvaluationLoss, evaluation_loss
 from truing.learner.learner import open_learner
 from truing.learner.step import train_step
 from truing.record import RunReader
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
+from truing.trainer.evaluation_loss import EvaluationLoss, evaluation_loss
 from truing.trainer.guard import guarded, instability
 from truing.trainer.rollback import Rollback, UnstableStep
 from truing.trainer.run_context import RunContext
@@ -38,7 +38,7 @@ class StageTrainer:
         self.run, self.stage, self.session = run, stage, run.session
         saved = run.checkpoints.saved(stage, step)
         self.load_state(read_state(saved) if saved else CheckpointState(stage, 0))
-        self.learner = open_learner(self.session, stage, run.memory_budget, saved)
+        self.learner = open_learner(self.session.policy, self.recipe, stage, run.memory_budget, saved)
         if self.recipe.guard and not saved:
             self.save(0)
         self.collector = self.open_collector()
@@ -121,11 +121,14 @@ class StageTrainer:
             samples, update_index = collected.step_samples, run.weights_version(stage, step)
             with doctor.measured(learner, update_index) as facts:
                 facts |= self.pending_facts | collected.publication_fact(update_index)
-                audit = doctor.audit_schedule.next_audit(session, stage, update_index, samples, facts)
+                audit = doctor.audit_schedule.next_audit(
+                    session.recipe, session.sampler, stage, update_index, samples, facts
+                )
                 steps = train_step(learner, samples.samples, (self.recipe.seed, stage, step), audit)
                 facts |= doctor.sample_facts(session, learner, (stage, step), samples, steps)
             with phase("doctor"):
-                facts |= rank_facts(session, learner, (stage, step, update_index), steps, facts)
+                update = stage, step, update_index
+                facts |= rank_facts(session.sampler, session.policy, learner, update, steps, facts)
 
             with phase("record"):
                 audits = doctor.live_doctor.history.audits(stage)
@@ -179,7 +182,7 @@ class StageTrainer:
 
     def measure_loss(self, step: int) -> EvaluationLoss | None:
         """Log and return the loss on demonstrations of evaluation tasks, if SFT has any."""
-        if self.stage != "sft" or not self.session.loss_tasks:
+        if self.stage != "sft" or not self.session.sampler.loss_tasks:
             return None
         measured = evaluation_loss(self.session, self.learner.model, self.learner.micro_batches)
         self.run.event_log.log("eval_loss", stage=self.stage, step=step, **asdict(measured))

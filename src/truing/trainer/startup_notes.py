@@ -11,14 +11,14 @@ from transformers import PreTrainedTokenizerFast
 from truing.checks.contradictions import contradictions
 from truing.config import PolicyStage, Recipe
 from truing.config.other_trainers import ENVIRONMENT_VARIABLES
-from truing.learner.prompt_limit import truncation_notes
-from truing.learner.session import Session
 from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
 from truing.models.new_tokens import NEW, new_tokens_note, untrained_rows
 from truing.models.saved_adapter import has_base
+from truing.rollouts.prompt_limit import truncation_notes
+from truing.trainer.session import Session
 from truing.utils.cores import usable_cores
 from truing.utils.format import with_count
 
@@ -42,11 +42,11 @@ def startup_notes(session: Session) -> Iterator[str]:
     if not session.recipe.episode.lock_step:
         yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
     yield from _tables_without_effect(session.recipe)
-    yield from contradictions(session.train_tasks)
+    yield from contradictions(session.sampler.train_tasks)
     yield from _unbounded_bootstrap(session.recipe)
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
-        yield from truncation_notes(session.train_tasks, "training", limit)
-        yield from truncation_notes(session.eval_tasks, "evaluation", limit)
+        yield from truncation_notes(session.sampler.train_tasks, "training", limit)
+        yield from truncation_notes(session.sampler.eval_tasks, "evaluation", limit)
     yield from (
         f"{name} is set: {answer}" for name, answer in ENVIRONMENT_VARIABLES.items() if name in os.environ
     )
@@ -55,8 +55,8 @@ def startup_notes(session: Session) -> Iterator[str]:
 def _chosen_threads(session: Session) -> Iterator[str]:
     """Yield the number of threads that was chosen for a model that could use more."""
     threads, cores = torch.get_num_threads(), usable_cores()
-    chosen = session.recipe.model.threads is None and session.ranks.size == 1
-    if chosen and causal_model(session.policy).device.type == "cpu" and threads < cores:
+    chosen = session.recipe.model.threads is None and session.policy.ranks.size == 1
+    if chosen and causal_model(session.policy.module).device.type == "cpu" and threads < cores:
         yield (
             f"{with_count(threads, 'CPU thread')} on {cores} cores: for a small model more are slower;"
             " model.threads sets the number"
@@ -65,7 +65,7 @@ def _chosen_threads(session: Session) -> Iterator[str]:
 
 def _chosen_replicas(session: Session) -> Iterator[str]:
     """Yield how weights are placed over ranks, if that was chosen."""
-    ranks = session.ranks
+    ranks = session.policy.ranks
     if ranks.size > 1 and session.recipe.trainer.replicate == "auto":
         held = "holds all weights" if ranks.replicas == ranks.size else "holds a shard of the weights"
         yield f"{with_count(ranks.size, 'rank')}: each {held}; trainer.replicate sets it"
@@ -90,7 +90,7 @@ def _adapter_start(session: Session) -> Iterator[str]:
         )
     if config.lora_dropout != lora.dropout:
         yield f"the adapter was saved with dropout {config.lora_dropout:g}; lora.dropout is {lora.dropout:g}"
-    if saved_template(lora.adapter) not in (None, session.loaded.tokenizer.chat_template):
+    if saved_template(lora.adapter) not in (None, session.policy.loaded.tokenizer.chat_template):
         yield (
             f"the adapter {lora.adapter} has another chat template than the model: if it was trained with"
             " that one, set model.chat_template"
@@ -103,33 +103,33 @@ SEARCHED_TASKS = 1000
 
 def _new_tokens(session: Session) -> Iterator[str]:
     """Yield the added tokens in the data whose embeddings look untrained, if only an adapter is trained."""
-    known = any(note.startswith(NEW) for note in session.env.notes)
-    if not session.recipe.lora or session.ranks.size > 1 or known:
+    known = any(note.startswith(NEW) for note in session.sampler.env.notes)
+    if not session.recipe.lora or session.policy.ranks.size > 1 or known:
         return
-    added = cast("PreTrainedTokenizerFast", session.loaded.tokenizer).get_added_vocab()
-    texts = [f"{task.messages}{task.demonstration}" for task in session.train_tasks[:SEARCHED_TASKS]]
+    added = cast("PreTrainedTokenizerFast", session.policy.loaded.tokenizer).get_added_vocab()
+    texts = [f"{task.messages}{task.demonstration}" for task in session.sampler.train_tasks[:SEARCHED_TASKS]]
     used = {index: token for token, index in added.items() if any(token in text for text in texts)}
-    weight_VD = cast("Tensor", causal_model(session.policy).get_input_embeddings().weight)
+    weight_VD = cast("Tensor", causal_model(session.policy.module).get_input_embeddings().weight)
     if new := untrained_rows(weight_VD, used):
         yield new_tokens_note(used[index] for index in new)
 
 
 def _no_prefix_tree(session: Session) -> Iterator[str]:
     """Yield why shared prefixes are computed once per sample, if the model needs that."""
-    for longest, kind in ((0, "samples"), (session.loaded.context_length, "longer samples")):
-        if reason := why_no_tree(causal_model(session.policy), longest):
+    for longest, kind in ((0, "samples"), (session.policy.loaded.context_length, "longer samples")):
+        if reason := why_no_tree(causal_model(session.policy.module), longest):
             yield f"{reason}: the shared prefix of {kind} is computed for each of them"
             return
 
 
 def _no_routes(session: Session) -> Iterator[str]:
     """Yield why a mixture of experts is trained without the routes that its sampler took."""
-    causal = causal_model(session.policy)
+    causal = causal_model(session.policy.module)
     if not is_moe(causal):
         return
     if reason := why_no_replay(causal):
         yield f"{reason}: sampler and trainer select experts apart, and near ties they differ"
-    elif not session.engine.returns_routes:
+    elif not session.sampler.engine.returns_routes:
         yield (
             "the engine returns no expert routes: sampler and trainer select experts apart, and near ties"
             " they differ; mismatch/routes_rounding is the share for which rounding alone decides"

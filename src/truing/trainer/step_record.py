@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from truing.algos import UpdateConfig
+from truing.algos.flatten import turns_by_sample
 from truing.config import PolicyStage
 from truing.distributed.sharding import computing_device
 from truing.doctor.facts.answer_lengths import answer_lengths
@@ -20,16 +21,15 @@ from truing.instrumentation.ratio_histogram import ratio_facts
 from truing.learner.gates import gate_metrics
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep, passes_of
-from truing.learner.session import Session
-from truing.learner.step_samples import StepSamples
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.engine_mismatch import engine_mismatch_metrics, routes_metric
 from truing.metrics.loss_label import LossLabel, loss_label
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
-from truing.rollouts.flatten import turns_by_sample
+from truing.rollouts.step_samples import StepSamples
 from truing.trainer.reward_definition import reward_definition
+from truing.trainer.session import Session
 from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.status import FinishReason
@@ -55,34 +55,35 @@ def right_answers(tasks: Sequence[Task]) -> dict[str, str]:
 
 def run_facts(session: Session) -> dict[str, Any]:
     """Return the contents of run.json: enough to decode the tokens and to repeat the run."""
+    recipe, policy, sampler = session.recipe, session.policy, session.sampler
     return {
-        "name": session.recipe.name,
+        "name": recipe.name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "recipe": session.recipe.model_dump(mode="json"),
-        "sampling_params": asdict(session.sampling_params),
+        "recipe": recipe.model_dump(mode="json"),
+        "sampling_params": asdict(sampler.sampling_params),
         "model": {
-            "name": session.loaded.name,
-            "path": str(session.loaded.path),
-            "digest": session.loaded.digest,
+            "name": policy.loaded.name,
+            "path": str(policy.loaded.path),
+            "digest": policy.loaded.digest,
         },
-        "trainable_digest": digest(session.parameters),
-        "bos_id": session.loaded.tokenizer.bos_token_id,
-        "tools": tool_names(session),
-        "judged": reward_definition(session),
-        "given_in_python": ([] if "name" in session.recipe.env else ["env"]) + given_in_python(session.env),
+        "trainable_digest": digest(policy.parameters),
+        "bos_id": policy.loaded.tokenizer.bos_token_id,
+        "tools": tool_names(sampler.train_tasks),
+        "judged": reward_definition(sampler),
+        "given_in_python": ([] if "name" in recipe.env else ["env"]) + given_in_python(sampler.env),
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {
             "python": platform.python_version(),
             "threads": torch.get_num_threads(),
-            "device": computing_device(session.policy).type,
-            "replicas": session.ranks.replicas,
+            "device": computing_device(policy.module).type,
+            "replicas": policy.ranks.replicas,
         },
     }
 
 
-def tool_names(session: Session) -> list[str]:
-    """Return the names of the tools of all training tasks."""
-    return sorted({tool.name for task in session.train_tasks for tool in task.tools})
+def tool_names(tasks: Sequence[Task]) -> list[str]:
+    """Return the names of the tools of all tasks."""
+    return sorted({tool.name for task in tasks for tool in task.tools})
 
 
 def step_table(

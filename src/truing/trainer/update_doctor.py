@@ -19,11 +19,11 @@ from truing.instrumentation.task_order import task_order_fact
 from truing.instrumentation.update_facts import update_facts, value_facts
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
-from truing.learner.session import Session
-from truing.learner.step_samples import StepSamples
 from truing.record import RunReader
+from truing.rollouts.step_samples import StepSamples
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.reward_definition import reward_weights
+from truing.trainer.session import Session
 from truing.trainer.step_record import tool_names
 from truing.utils.phase_clock import phase
 
@@ -33,13 +33,13 @@ class UpdateDoctor:
 
     def __init__(self, session: Session, event_log: EventLog) -> None:
         self.declared_recipe, self.event_log = session.recipe, event_log
-        self.tokenizer = session.loaded.tokenizer
+        self.tokenizer = session.policy.loaded.tokenizer
         self.live_doctor = LiveDoctor(
             session.recipe,
-            session.sampling_params,
+            session.sampler.sampling_params,
             cast("int | None", self.tokenizer.bos_token_id),  # transformers gives no type
-            tool_names(session),
-            reward_weights(session.env.rewards),
+            tool_names(session.sampler.train_tasks),
+            reward_weights(session.sampler.env.rewards),
         )
         self.audit_schedule = AuditSchedule(session.recipe.doctor.budget)
 
@@ -72,22 +72,23 @@ class UpdateDoctor:
     ) -> dict[str, Any]:
         """Return facts on how an update, a stage and a step, used its samples; after its last backward."""
         (stage, step), rows = update, [*samples.samples, *samples.untrained]
+        sampler = session.sampler
         facts = self.audit_schedule.cost_fact(samples, steps)
         if "value_gradient" in steps[0].streams:
             lora = session.recipe.lora
             dropout = bool(lora and lora.dropout > 0)
             facts["value"] = value_facts(steps[0], learner.setting, dropout=dropout)
         with phase("doctor"):
-            facts |= usage_facts(session, learner.setting, step, samples, steps)
+            facts |= usage_facts(sampler, learner.setting, step, samples, steps)
             # test for missing gradients until one step of the stage reports them
             is_tested = any(
                 "silent" in past.get("backward_sums", {}) for past in self.live_doctor.facts(stage)
             )
             facts |= backward_sum_facts(learner, steps, test_missing=not is_tested)
-            if session.engine.draws == "inversion":
+            if sampler.engine.draws == "inversion":
                 facts |= draw_replay_facts(steps[0], steps[0].samples, rows)
-            facts["prompts"] = prompt_facts(session, rows)
-            facts["tasks"] = task_order_fact(session, learner.setting, stage, step, samples.rollouts)
+            facts["prompts"] = prompt_facts(sampler.chat, sampler.train_tasks, rows)
+            facts["tasks"] = task_order_fact(sampler, learner.setting, stage, step, samples.rollouts)
         return facts
 
     def log(self, evidence: Step, findings: Sequence[Finding]) -> None:

@@ -10,9 +10,9 @@ from truing.config import resolve
 from truing.envs.base import Split
 from truing.envs.conversations import Conversation, row_notes
 from truing.errors import DataError, RecordError
-from truing.learner.restore import with_date
 from truing.record import RunReader
 from truing.trainer.demonstration_loss import demonstration_loss
+from truing.trainer.recorded_recipe import with_date
 from truing.trl.arguments.batches import Batches, row_batches
 from truing.trl.arguments.configs import SFTConfig
 from truing.trl.arguments.processes import RANKS

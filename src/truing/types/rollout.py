@@ -1,5 +1,6 @@
 """From a task to its rollouts: turns, a rollout, and the group that shares a baseline."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,19 @@ class Task:
     # variables of the chat template for this task, which count before the recipe's
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     where: str = field(default="", compare=False)  # the row that it was read from
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A prompt: P ids, each PROMPT (task messages) or TEMPLATE (template text)."""
+
+    token_ids: Tensor  # [P] int64
+    origin: Tensor  # [P] uint8
+
+    @property
+    def hash(self) -> str:
+        """A hash of the ids; one group has one hash."""
+        return hashlib.sha256(self.token_ids.numpy().tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)

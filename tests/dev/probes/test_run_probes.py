@@ -14,11 +14,11 @@ import truing.algos.ppo
 import truing.algos.reinforce
 import truing.chat.dialogue
 import truing.engines.open_engine
-import truing.learner.session
 import truing.learner.step
-import truing.learner.step_samples
 import truing.models.forward.hidden_states
+import truing.models.policy
 import truing.ops.losses
+import truing.rollouts.step_samples
 from dev.probes import table_model
 from dev.probes.result import Measurement, ProbeOutcome, exactly, near
 from dev.probes.run_probes import PROBES, probes_by_name, run_probe, run_probes
@@ -85,7 +85,7 @@ def denominator(patch):
 
 
 def stop_is_taken_for_padding(patch):
-    real = truing.learner.step_samples._without_truncated
+    real = truing.rollouts.step_samples._without_truncated
 
     def without_stops(samples, *given):
         return [
@@ -99,7 +99,7 @@ def stop_is_taken_for_padding(patch):
             for row in real(samples, *given)
         ]
 
-    patch.setattr(truing.learner.step_samples, "_without_truncated", without_stops)
+    patch.setattr(truing.rollouts.step_samples, "_without_truncated", without_stops)
 
 
 def credit_to_the_last_token(patch):
@@ -250,7 +250,7 @@ def test_a_planted_fault_breaks_its_rung(folder, monkeypatch, name, algo, fault)
     if fault is positions:  # a session proves its forward before anything is drawn
         with pytest.raises(ModelError, match="differs from this model's own"):
             run_probe(probe, algo, folder)
-        monkeypatch.setattr(truing.learner.session, "prove_forward", lambda policy: None)
+        monkeypatch.setattr(truing.models.policy, "prove_forward", lambda policy: None)
         monkeypatch.setattr(truing.engines.open_engine, "prove_sampler", lambda policy, sampler: None)
     assert not run_probe(probe, algo, folder).passed
 

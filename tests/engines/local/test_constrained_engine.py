@@ -7,6 +7,7 @@ import pytest
 import torch
 from jsonschema import Draft202012Validator
 
+from truing.algos.flatten import as_demonstration, flatten
 from truing.chat import CallGrammars
 from truing.config import EpisodeConfig
 from truing.engines.local.engine import LocalEngine
@@ -14,7 +15,6 @@ from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops.sampling import processed_logits, support_mask
 from truing.rollouts.collect import EpisodeContext, collect
-from truing.rollouts.flatten import as_demonstration, flatten
 from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task

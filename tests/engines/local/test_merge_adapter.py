@@ -8,10 +8,10 @@ import truing
 from truing.api import env_from_recipe
 from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.engines.open_engine import open_engine
-from truing.learner.session import open_session
 from truing.models.digest import digest
 from truing.models.lora import add_lora
 from truing.record import RunReader
+from truing.trainer.session import open_session
 
 IDS = torch.arange(40, 60)[None]
 
@@ -103,10 +103,11 @@ def test_the_digest_changes_exactly_when_a_weight_does(recipe, lora):
     for change in (False, False, True):
         if change:
             with torch.no_grad():
-                flat = list(session.parameters.values())[-1].view(-1)
+                flat = list(session.policy.parameters.values())[-1].view(-1)
                 flat[0] = torch.nextafter(flat[0], torch.tensor(9.0))
         session.publish(len(seen))
-        group = session.collect_rollouts(session.train_tasks[:1], 2, session.sampling_params, ("test",))[0]
+        sampler = session.sampler
+        group = sampler.collect_rollouts(sampler.train_tasks[:1], 2, sampler.sampling_params, ("test",))[0]
         (stamp,) = {(r.turns[0].weight_digest, r.turns[0].sampler_version) for r in group.rollouts}
         seen.append(stamp)
     digests, versions = zip(*seen, strict=True)

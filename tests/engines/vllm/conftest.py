@@ -10,7 +10,7 @@ from dev.faults.fake_vllm.app import FakeServer
 from dev.faults.fake_vllm.options import Options
 from dev.faults.fake_vllm.threads import ServerThread
 from truing.engines.open_engine import open_engine
-from truing.learner.restore import load_policy
+from truing.models.load_policy import load_policy
 from truing.models.lora import trainable_parameters
 
 

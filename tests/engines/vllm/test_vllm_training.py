@@ -16,9 +16,9 @@ from truing.api import env_from_recipe
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import EngineError, PublicationError
-from truing.learner.session import open_session
 from truing.models.resolve import resolve_model
 from truing.record import RunReader
+from truing.trainer.session import open_session
 
 pytestmark = pytest.mark.integration
 
@@ -128,8 +128,9 @@ def test_attempts_end_at_the_context_of_the_engine(recipe, tiny, served):
     made = recipe(**FULL | {"engine": FULL["engine"] | {"servers": [served(context=200).url]}})
     session = open_session(made, env_from_recipe(made))
     try:
-        assert session.loaded.context_length > 200
-        assert session.episode_context(session.sampling_params).context_length == 200
+        assert session.policy.loaded.context_length > 200
+        sampler = session.sampler
+        assert sampler.episode_context(sampler.sampling_params).context_length == 200
     finally:
         session.close()
 

@@ -18,9 +18,9 @@ from transformers import Qwen3Config
 from truing.config import Recipe, resolve
 from truing.distributed.ranks import ONE
 from truing.engines.vllm.engine import VllmEngine, open_vllm
-from truing.learner.restore import load_policy
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
+from truing.models.load_policy import load_policy
 from truing.models.lora import trainable_parameters
 from truing.models.tiny import byte_tokenizer
 from truing.types.sampling_params import SamplingParams

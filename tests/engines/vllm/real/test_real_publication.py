@@ -7,8 +7,8 @@ import pytest
 from truing.config.sections import LoraConfig
 from truing.engines.vllm.client import VllmClient
 from truing.errors import PublicationError
-from truing.learner.restore import load_policy
 from truing.models.digest import quick_sum
+from truing.models.load_policy import load_policy
 from truing.models.lora import trainable_parameters
 
 ADAPTER_FAULTS = {

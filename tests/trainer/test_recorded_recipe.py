@@ -6,8 +6,8 @@ import pytest
 
 from truing.config import resolve, to_toml
 from truing.errors import RecordError
-from truing.learner.restore import check_same_recipe, with_recorded_replicas
 from truing.record import RunReader, RunWriter
+from truing.trainer.recorded_recipe import check_same_recipe, with_recorded_replicas
 
 VLLM = {"kind": "vllm", "count": 2}
 

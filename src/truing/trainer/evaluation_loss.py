@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from truing.algos.flatten import flatten
 from truing.analysis.task_halves import choosing_half
-from truing.learner.session import Session
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.score import score
-from truing.rollouts.flatten import flatten
+from truing.trainer.session import Session
 from truing.types.sample import Sample
 
 
@@ -31,7 +31,7 @@ class EvaluationLoss:
 def evaluation_loss(
     session: Session, model: nn.Module, micro_batches: Callable[[Sequence[Sample]], Iterable[MicroBatch]]
 ) -> EvaluationLoss:
-    """Return the loss of a policy on the demonstrations of ``session.loss_tasks``.
+    """Return the loss of a policy on the demonstrations of ``sampler.loss_tasks``.
 
     The mean is over all tokens together, as in the loss of an update. No random number is drawn.
 
@@ -40,7 +40,7 @@ def evaluation_loss(
         model: the policy as it computes.
         micro_batches: returns the micro-batches that this rank computes.
     """
-    groups = session.play_demonstrations(session.loss_tasks, ("sft", "evaluation loss"))
+    groups = session.sampler.play_demonstrations(session.sampler.loss_tasks, ("sft", "evaluation loss"))
     samples = [sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)]
     model.eval()
     sums: dict[str, float] = {}
@@ -51,7 +51,7 @@ def evaluation_loss(
             continue
         for b, sample in enumerate(micro.samples):
             sums[sample.sample_id] = -float(logprob_BT[b, : len(sample)][sample.supervised_mask].sum())
-    sums = {name: each for part in session.ranks.gather("losses", sums) for name, each in part.items()}
+    sums = {name: each for part in session.policy.ranks.gather("losses", sums) for name, each in part.items()}
     half = choosing_half({sample.task_id for sample in samples})
     choosing, reported = ([s for s in samples if (s.task_id in half) is each] for each in (True, False))
     return EvaluationLoss(

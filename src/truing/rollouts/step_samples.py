@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from truing.algos import Algorithm, UpdateConfig
+from truing.algos.flatten import flatten, without_loss_terms, without_policy_term
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
-from truing.learner.evaluate import remedy_of
-from truing.learner.group_selection import collect_groups
-from truing.learner.session import Session
-from truing.rollouts.flatten import flatten, without_loss_terms, without_policy_term
+from truing.ops.masks import MaskPolicy
+from truing.rollouts.attempt import remedy_of
+from truing.rollouts.group_selection import collect_groups
+from truing.rollouts.sampler import Sampler
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
@@ -34,34 +35,32 @@ class StepSamples:
 
 
 def collect_step_samples(
-    session: Session, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int
+    sampler: Sampler, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int, mask: MaskPolicy
 ) -> StepSamples:
     """Return the samples of step ``step`` of a stage; during bootstrap with demonstrations added."""
-    cfg, limits = setting.stage, session.recipe.episode
+    cfg = setting.stage
     equal: list[RolloutGroup] = []
     if algorithm.source == "demonstrations":
-        groups = session.play_demonstrations(
-            session.tasks_of_step(stage, step, cfg.batch_size), (stage, step)
+        groups = sampler.play_demonstrations(
+            sampler.tasks_of_step(stage, step, cfg.batch_size), (stage, step)
         )
         usable = [rollout for group in groups for rollout in group.rollouts]
         _check_demonstrations(usable)
     else:
-        groups, equal = collect_groups(session, setting, stage, step)
+        groups, equal = collect_groups(sampler, setting, stage, step)
         usable = _with_reward(groups, minimum=min(2, cfg.group_size))
     all_groups = [*groups, *equal]
     rollouts = {rollout.rollout_id: rollout for group in all_groups for rollout in group.rollouts}
     usable_ids = {rollout.rollout_id for rollout in usable}
     unusable = [name for name in rollouts if name not in usable_ids]  # in their order: a set's differs by run
-    samples = _without_truncated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
-    untrained = [
-        without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], limits.mask)
-    ]
+    samples = _without_truncated(algorithm.to_samples(usable, cfg, mask), rollouts, setting)
+    untrained = [without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], mask)]
     tasks = {group.task.task_id: group.task for group in all_groups}
-    prompts_limited = session.recipe.episode.max_prompt_tokens is not None
+    prompts_limited = sampler.episode.max_prompt_tokens is not None
     step_samples = StepSamples(samples, untrained, tasks, rollouts, len(equal), prompts_limited)
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
-        step_samples = _with_demonstrations(step_samples, session, setting.bootstrap.batch_size, stage, step)
-    _check_lengths(step_samples, session.loaded.context_length)
+        step_samples = _with_demonstrations(step_samples, sampler, setting.bootstrap.batch_size, stage, step)
+    _check_lengths(step_samples, sampler.context_length)
     return step_samples
 
 
@@ -80,11 +79,11 @@ def _without_truncated(
 
 
 def _with_demonstrations(
-    step_samples: StepSamples, session: Session, count: int, stage: str, step: int
+    step_samples: StepSamples, sampler: Sampler, count: int, stage: str, step: int
 ) -> StepSamples:
     """Add ``count`` demonstrations, which only supervised loss terms read."""
-    tasks = session.tasks_of_step(f"{stage}/bootstrap", step, count)
-    groups = session.play_demonstrations(tasks, (stage, "bootstrap", step))
+    tasks = sampler.tasks_of_step(f"{stage}/bootstrap", step, count)
+    groups = sampler.play_demonstrations(tasks, (stage, "bootstrap", step))
     demonstrations = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
     _check_demonstrations(list(demonstrations.values()))
     samples = [sample for rollout in demonstrations.values() for sample in flatten(rollout)]

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import torch
 
-from truing.chat import Prompt
 from truing.ops.masks import MaskPolicy, exclusion_reasons, kl_mask, supervised_mask, value_mask
-from truing.rollouts.turn_routes import join_routes
-from truing.types.rollout import Rollout, Turn
+from truing.types.rollout import Prompt, Rollout, Turn
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW
 from truing.types.status import Status
 from truing.types.token import Excluded, Origin, Support
+from truing.types.turn_routes import join_routes
 
 
 def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:

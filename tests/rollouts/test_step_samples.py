@@ -8,8 +8,8 @@ import torch
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.api import env_from_recipe
 from truing.errors import DataError
-from truing.learner.session import open_session
-from truing.learner.step_samples import collect_step_samples
+from truing.rollouts.step_samples import collect_step_samples
+from truing.trainer.session import open_session
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
@@ -22,50 +22,51 @@ def session(recipe):
     return session
 
 
-def draw(session, stage, step=0):
-    return collect_step_samples(
-        session, ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage), stage, step
-    )
+def draw(session, stage, **changes):
+    """Return the samples of a stage's first step, by a sampler with changes."""
+    recipe, sampler = session.recipe, dataclasses.replace(session.sampler, **changes)
+    setting = UpdateConfig.from_recipe(recipe, stage)
+    return collect_step_samples(sampler, ALGORITHMS[stage], setting, stage, 0, recipe.episode.mask)
 
 
 def test_an_epoch_gives_each_task_once_and_the_next_another_order(session):
-    total = len(session.train_tasks)
-    names = [task.task_id for step in range(2 * total // 6) for task in session.tasks_of_step("sft", step, 6)]
+    sampler = session.sampler
+    total = len(sampler.train_tasks)
+    names = [task.task_id for step in range(2 * total // 6) for task in sampler.tasks_of_step("sft", step, 6)]
     first, second = names[:total], names[total:]
-    assert sorted(first) == sorted(second) == sorted(task.task_id for task in session.train_tasks)
+    assert sorted(first) == sorted(second) == sorted(task.task_id for task in sampler.train_tasks)
     assert first != second
 
 
 def test_the_tasks_of_a_step_do_not_depend_on_the_steps_before(session):
-    later = session.tasks_of_step("grpo", 5, 3)
+    later = session.sampler.tasks_of_step("grpo", 5, 3)
     for step in range(5):
-        session.tasks_of_step("grpo", step, 3)
-    assert session.tasks_of_step("grpo", 5, 3) == later
-    assert session.tasks_of_step("sft", 5, 3) != later
+        session.sampler.tasks_of_step("grpo", step, 3)
+    assert session.sampler.tasks_of_step("grpo", 5, 3) == later
+    assert session.sampler.tasks_of_step("sft", 5, 3) != later
 
 
 def test_a_step_may_ask_for_more_tasks_than_there_are(session):
-    assert len(session.tasks_of_step("sft", 0, 60)) == 60
+    assert len(session.sampler.tasks_of_step("sft", 0, 60)) == 60
 
 
 def test_a_demonstration_is_what_the_policy_would_draw_to_say_it(session):
     drawn = draw(session, "sft")
     assert len(drawn.samples) == 6
     assert all(turn.finish_reason is FinishReason.DEMO for s in drawn.samples for turn in s.turns)
-    stop = session.loaded.stop_ids[0]
+    stop = session.policy.loaded.stop_ids[0]
     for sample in drawn.samples:
         demonstrated = sample.token_ids[sample.origin == Origin.DEMO].tolist()
         text = drawn.tasks[sample.task_id].demonstration
-        assert demonstrated == [*session.loaded.tokenizer(text)["input_ids"], stop]
+        assert demonstrated == [*session.policy.loaded.tokenizer(text)["input_ids"], stop]
         assert torch.equal(sample.supervised_mask, sample.origin == Origin.DEMO)
         assert not sample.policy_mask.any()
 
 
 def test_sft_and_rl_show_the_policy_the_same_prompt(session):
     """One renderer: for one task, the ids before the answer are the same in both."""
-    task = session.train_tasks[0]
-    one = dataclasses.replace(session, train_tasks=[task])
-    first = [draw(one, stage).samples[0] for stage in ("sft", "grpo")]
+    task = session.sampler.train_tasks[0]
+    first = [draw(session, stage, train_tasks=[task]).samples[0] for stage in ("sft", "grpo")]
     assert torch.equal(*(sample.token_ids[: sample.prompt_length] for sample in first))
 
 
@@ -80,18 +81,17 @@ def test_rollouts_come_in_groups_of_one_task(session):
 
 
 def test_a_task_without_a_demonstration_cannot_be_trained_on(session):
-    bare = [dataclasses.replace(task, demonstration=None) for task in session.train_tasks]
+    bare = [dataclasses.replace(task, demonstration=None) for task in session.sampler.train_tasks]
     with pytest.raises(DataError, match="has no demonstration"):
-        draw(dataclasses.replace(session, train_tasks=bare), "sft")
+        draw(session, "sft", train_tasks=bare)
 
 
 def test_a_demonstration_longer_than_the_context_is_an_error_and_never_cut(session):
     longest = max(len(sample) for sample in draw(session, "sft").samples)
     for room, fits in ((longest, True), (longest - 1, False)):
-        tight = dataclasses.replace(session, loaded=dataclasses.replace(session.loaded, context_length=room))
         if fits:
-            assert draw(tight, "sft").samples
+            assert draw(session, "sft", context_length=room).samples
             continue
         with pytest.raises(DataError, match="longer than the context") as error:
-            draw(tight, "sft")
+            draw(session, "sft", context_length=room)
         assert error.value.got == f"{longest} tokens with its prompt"

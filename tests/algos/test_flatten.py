@@ -1,6 +1,6 @@
 import torch
 
-from truing.rollouts.flatten import as_demonstration, flatten, without_loss_terms
+from truing.algos.flatten import as_demonstration, flatten, without_loss_terms
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason, Status

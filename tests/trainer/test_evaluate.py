@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.learner.evaluate import evaluate
+from truing.trainer.evaluate import evaluation_of
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import RAW
 from truing.types.status import Status
@@ -21,7 +21,7 @@ PART = {"part": (lambda rollout, task: 0.0, 1.0)}
 
 
 def test_samples_are_averaged_within_their_task_first():
-    made = evaluate("x", PART, [group("a", [0.0, 1.0, 1.0, 0.0]), group("b", [1.0])])
+    made = evaluation_of("x", PART, [group("a", [0.0, 1.0, 1.0, 0.0]), group("b", [1.0])])
     assert made.reward == {"a": 0.5, "b": 1.0}
     assert made.parts == {"part": pytest.approx(2 * 3 / 5)}
     assert made.estimate().mean == 0.75
@@ -30,6 +30,6 @@ def test_samples_are_averaged_within_their_task_first():
 def test_what_can_be_earned_is_what_the_weights_say_unless_more_was():
     rewards = {"exact": (None, 1.0), "partial": (None, 0.5), "rude": (None, -0.25), "length": (None, 0.0)}
     groups = [group("a", [0.0, 1.5]), group("b", [-0.25])]
-    assert evaluate("x", rewards, groups).bounds == (-0.25, 1.5)
+    assert evaluation_of("x", rewards, groups).bounds == (-0.25, 1.5)
     for odd in (1.6, -0.3):
-        assert evaluate("x", rewards, [*groups, group("c", [odd])]).bounds is None
+        assert evaluation_of("x", rewards, [*groups, group("c", [odd])]).bounds is None

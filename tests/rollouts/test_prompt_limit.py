@@ -14,8 +14,8 @@ from truing.config import resolve
 from truing.envs.wrappers import with_changed_tasks
 from truing.errors import DataError
 from truing.instrumentation.update_replay import replay_update
-from truing.learner.prompt_limit import truncate_prompt, truncation_notes, with_prompt_limit
 from truing.record import RunReader
+from truing.rollouts.prompt_limit import truncate_prompt, truncation_notes, with_prompt_limit
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 

@@ -1,4 +1,4 @@
-"""Checks of a model before the first update: training and sampling compute the model's own forward."""
+"""The proof of a model before the first update: Truing computes the model's own forward."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.distributed.sharding import computing_device
-from truing.engines.base import Request
-from truing.engines.local.engine import LocalEngine
 from truing.errors import ModelError, TruingError
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
@@ -18,7 +16,7 @@ from truing.models.forward.output_head import LARGE
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.models.forward.score import causal_model, score
 from truing.types.sample import Sample
-from truing.types.sampling_params import RAW, SamplingParams
+from truing.types.sampling_params import RAW
 from truing.types.token import Origin
 from truing.utils.format import first_line
 from truing.utils.memory import is_out_of_memory
@@ -32,9 +30,6 @@ NULL_MULTIPLES = 20
 ROWS = ((8, 16), (8, 9), (1, 3), (2, 2))
 """Tokens of the prompts and answers scored together: one prompt twice, and rows of several lengths."""
 
-PROMPTS, DRAWN = (1, 2, 3, 8, 9, 12, 14, 21), 12
-"""Tokens of the prompts to sample for, and of each answer: 0, 1 and up to 7 pads."""
-
 REMEDY = "use another architecture: `truing explain models` lists the supported ones"
 
 
@@ -45,7 +40,7 @@ def prove_forward(policy: nn.Module) -> None:
     """
     causal = causal_model(policy)
     policy.eval()
-    with _architecture_errors(causal, "Truing cannot compute this model"):
+    with architecture_errors(causal, "Truing cannot compute this model"):
         _check_parts(causal)
         samples = proof_samples(causal)
         _compare_forwards(policy, causal, samples)
@@ -65,41 +60,6 @@ def prove_forward(policy: nn.Module) -> None:
             hook.remove()
 
 
-@torch.no_grad()
-def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
-    """Raise unless the sampler records the log-probabilities that ``score`` computes."""
-    causal = causal_model(policy)
-    sampling_params = SamplingParams(max_new_tokens=DRAWN)
-    max_prompt_length = min(sampler.context_length, longest_supported(causal)) - DRAWN
-    prompts = [
-        _ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(max_prompt_length, 1)
-    ]
-    with _architecture_errors(causal, "Truing cannot sample from this model"):
-        completions = sampler.generate(
-            [Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], sampling_params
-        )
-    samples = [
-        proof_sample(str(i), ids, completion.token_ids)
-        for i, (ids, completion) in enumerate(zip(prompts, completions, strict=True))
-    ]
-    trainer_logprobs = _scored(policy, samples)
-    differences = [
-        (trainer_logprob - completion.logprob).abs().max()
-        for trainer_logprob, completion in zip(trainer_logprobs, completions, strict=True)
-    ]
-    tolerance = _tolerance(policy, samples)
-    lengths = [
-        len(ids) for ids, difference in zip(prompts, differences, strict=True) if not difference <= tolerance
-    ]
-    _refuse(
-        causal,
-        torch.stack(differences).max(),
-        tolerance,
-        "the sampler and the trainer compute different log-probabilities",
-        f"decoding from the cache differs from a full forward, for prompts of {lengths} tokens",
-    )
-
-
 def proof_samples(causal: PreTrainedModel) -> list[Sample]:
     """Return prompts with answers, none longer than ``check_positions`` allows."""
     max_length = min(
@@ -108,7 +68,9 @@ def proof_samples(causal: PreTrainedModel) -> list[Sample]:
     )
     return [
         proof_sample(
-            str(i), _ids(causal, prompt, 1), _ids(causal, min(answer, int(max_length) - prompt), 7 + 4 * i)
+            str(i),
+            example_ids(causal, prompt, 1),
+            example_ids(causal, min(answer, int(max_length) - prompt), 7 + 4 * i),
         )
         for i, (prompt, answer) in enumerate(ROWS)
     ]
@@ -133,10 +95,10 @@ def _check_parts(causal: PreTrainedModel) -> None:
 def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sample]) -> None:
     """Raise unless both forwards give the same log-probabilities and no token sees later ones."""
     own_TV = [_own_logits(causal, sample) for sample in samples]
-    tolerance = _tolerance(policy, samples)
+    tolerance = rounding_tolerance(policy, samples)
     first, second = (each[: samples[0].prompt_length - 1] for each in own_TV[:2])
     if samples[0].prompt_length == samples[1].prompt_length:
-        _refuse(
+        refuse_difference(
             causal,
             (first.double().log_softmax(-1) - second.double().log_softmax(-1)).abs().max(),
             tolerance,
@@ -145,13 +107,13 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
             " is_decoder = true in config.json",
         )
     differences = []
-    for sample, logits_TV, logprob in zip(samples, own_TV, _scored(policy, samples), strict=True):
+    for sample, logits_TV, logprob in zip(samples, own_TV, answer_logprobs(policy, samples), strict=True):
         answer = sample.token_ids[sample.prompt_length :, None]
         logprob_LV = logits_TV[sample.prompt_length - 1 : -1].double().log_softmax(-1)
         reference_logprob = logprob_LV.gather(1, answer)[:, 0]
         differences.append((logprob - reference_logprob).abs().max())
     layout = "in padded rows" if why_no_tree(causal, len(samples[0])) else "along a tree of tokens"
-    _refuse(
+    refuse_difference(
         causal,
         torch.stack(differences).max(),
         tolerance,
@@ -167,7 +129,7 @@ def _own_logits(causal: PreTrainedModel, sample: Sample) -> Tensor:
         return causal(input_ids=ids).logits[0].float().cpu()
 
 
-def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
+def answer_logprobs(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     """Return the log-probabilities of each sample's answer, computed in one batch."""
     batch = collate(list(samples))
     logprob_BT = score(policy, batch, batch.policy_mask).logprob.cpu()
@@ -175,19 +137,21 @@ def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _tolerance(policy: nn.Module, samples: Sequence[Sample]) -> float:
+def rounding_tolerance(policy: nn.Module, samples: Sequence[Sample]) -> float:
     """Return the nats by which two forwards of these samples may differ by rounding."""
     causal = causal_model(policy)
     kind = computing_device(causal).type
     if device_and_precision(causal) == "cpu" or kind != "cpu":
         return TOLERANCE[kind]
-    exact = torch.cat(_scored(policy, samples))
+    exact = torch.cat(answer_logprobs(policy, samples))
     with random_rounding(policy, seed=0):
-        rounded = torch.cat(_scored(policy, samples))
+        rounded = torch.cat(answer_logprobs(policy, samples))
     return max(TOLERANCE["cpu"], NULL_MULTIPLES * float((rounded - exact).abs().max()))
 
 
-def _refuse(causal: PreTrainedModel, difference: Tensor, tolerance: float, problem: str, cause: str) -> None:
+def refuse_difference(
+    causal: PreTrainedModel, difference: Tensor, tolerance: float, problem: str, cause: str
+) -> None:
     """Raise if log-probabilities differ by more than rounding; NaN always does."""
     if not difference <= tolerance:
         raise ModelError(
@@ -199,7 +163,7 @@ def _refuse(causal: PreTrainedModel, difference: Tensor, tolerance: float, probl
 
 
 @contextmanager
-def _architecture_errors(causal: PreTrainedModel, problem: str) -> Iterator[None]:
+def architecture_errors(causal: PreTrainedModel, problem: str) -> Iterator[None]:
     """Turn an error of the architecture's own code into one that names the architecture and a remedy."""
     try:
         yield
@@ -221,7 +185,7 @@ def _type(causal: PreTrainedModel) -> str:
     return causal.config.get_text_config().model_type
 
 
-def _ids(causal: PreTrainedModel, length: int, stride: int) -> Tensor:
+def example_ids(causal: PreTrainedModel, length: int, stride: int) -> Tensor:
     """Return ``length`` ids, ``stride`` apart."""
     return torch.arange(length) * stride % causal.config.get_text_config().vocab_size
 

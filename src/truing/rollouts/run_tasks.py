@@ -1,11 +1,12 @@
-"""How many tasks a run evaluates, if its recipe leaves that to the data."""
+"""The tasks of a run: how many it evaluates, and whether the environment has them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from truing.config import Recipe
 from truing.config.sections import DEFAULT_EVAL_TASKS as DEFAULT
-from truing.envs.base import Env
+from truing.envs.base import Env, Split, checked_tasks
 from truing.errors import DataError
+from truing.types.rollout import Task
 
 
 def with_eval_tasks(recipe: Recipe, env: Env) -> tuple[Recipe, Sequence[str]]:
@@ -30,3 +31,24 @@ def with_eval_tasks(recipe: Recipe, env: Env) -> tuple[Recipe, Sequence[str]]:
     )
     filled = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"tasks": tasks})})
     return filled, (note,) if there < DEFAULT else ()
+
+
+def loss_count(recipe: Recipe) -> int:
+    """Return of how many evaluation tasks SFT measures the loss on demonstrations."""
+    return recipe.stage("sft").eval_tasks if "sft" in recipe.stages else 0
+
+
+def run_tasks(recipe: Recipe, env: Env) -> Mapping[Split, Sequence[Task]]:
+    """Return both splits of an environment, checked, with at least as many tasks as the recipe evaluates."""
+    eval_count = recipe.eval.tasks
+    assert eval_count is not None  # with_eval_tasks sets it
+    needed, key = max((eval_count, "eval.tasks"), (loss_count(recipe), "sft.eval_tasks"))
+    splits = checked_tasks(env, evaluated=needed > 0)
+    if len(splits["eval"]) < needed:
+        raise DataError(
+            "the environment has too few evaluation tasks",
+            got="; ".join((str(len(splits["eval"])), *env.notes)),
+            expected=f"at least {key} = {needed}",
+            remedy=f"add data, or lower {key}",
+        )
+    return splits

@@ -11,9 +11,9 @@ from torch import nn
 
 import truing
 from truing.config import resolve
-from truing.learner import threads
-from truing.learner.threads import chosen_threads, set_threads
 from truing.record import RunReader
+from truing.trainer import threads
+from truing.trainer.threads import chosen_threads, set_threads
 from truing.utils.cores import usable_cores
 
 
@@ -53,7 +53,7 @@ def test_a_larger_model_takes_torchs_threads_on_usable_cores(monkeypatch, count,
 def test_ten_starts_beside_each_other_choose_one_number():
     script = """
 import torch
-from truing.learner.threads import chosen_threads
+from truing.trainer.threads import chosen_threads
 model = torch.nn.Module()
 model.weight = torch.nn.Parameter(torch.zeros(1).expand(10**8), requires_grad=False)
 print(chosen_threads(model))
@@ -83,10 +83,10 @@ def test_the_recipe_wins_then_the_run_that_is_continued(mini):
 @pytest.mark.integration
 def test_a_resumed_run_computes_with_the_threads_of_its_start(mini, tmp_path, monkeypatch):
     table = mini(stages=["sft"], model={"name": "tiny"})
-    monkeypatch.setattr("truing.learner.threads.chosen_threads", lambda policy: 2)
+    monkeypatch.setattr("truing.trainer.threads.chosen_threads", lambda policy: 2)
     run = truing.train(table, out=tmp_path / "run").run
     assert RunReader(run).run_json()["machine"]["threads"] == 2
-    monkeypatch.setattr("truing.learner.threads.chosen_threads", lambda policy: 1)
+    monkeypatch.setattr("truing.trainer.threads.chosen_threads", lambda policy: 1)
     truing.train(table, out=run, resume=True)
     assert torch.get_num_threads() == 2
     truing.evaluate(run)

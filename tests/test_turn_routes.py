@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from truing.rollouts.turn_routes import join_routes, routes_of_turn
 from truing.types.rollout import Turn
 from truing.types.status import FinishReason
 from truing.types.token import Origin
+from truing.types.turn_routes import join_routes, routes_of_turn
 
 
 def routes(*experts):

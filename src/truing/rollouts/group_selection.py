@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from truing.algos import UpdateConfig
 from truing.config import PolicyStage
-from truing.learner.session import Session
+from truing.rollouts.sampler import Sampler
 from truing.rollouts.turn_sources import force_rate
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.status import Status
@@ -19,21 +19,21 @@ class SelectedGroups(NamedTuple):
     dropped: list[RolloutGroup]
 
 
-def collect_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
+def collect_groups(sampler: Sampler, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
     """Collect the groups of step ``step`` and select them by ``gates.equal_groups``."""
     cfg = setting.stage
     action = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
-    tasks = session.tasks_of_step(stage, step, cfg.prompts_per_step)
-    groups = _collect(session, tasks, setting, stage, step)
+    tasks = sampler.tasks_of_step(stage, step, cfg.prompts_per_step)
+    groups = _collect(sampler, tasks, setting, stage, step)
     dropped: list[RolloutGroup] = []
     if action == "resample":
         for attempt in range(1, setting.gates.max_resample + 1):
             equal = [i for i, group in enumerate(groups) if has_equal_rewards(group)]
             tried_ids = {group.task.task_id for group in groups + dropped}
-            new_tasks = _untried_tasks(session, tried_ids, len(equal), (stage, step, "resample", attempt))
+            new_tasks = _untried_tasks(sampler, tried_ids, len(equal), (stage, step, "resample", attempt))
             if not new_tasks:
                 break
-            new_groups = _collect(session, new_tasks, setting, stage, step, "resample", attempt)
+            new_groups = _collect(sampler, new_tasks, setting, stage, step, "resample", attempt)
             for i, group in zip(equal, new_groups, strict=False):
                 dropped.append(groups[i])
                 groups[i] = group
@@ -50,16 +50,16 @@ def has_equal_rewards(group: RolloutGroup) -> bool:
 
 
 def _collect(
-    session: Session, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
+    sampler: Sampler, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
     """Collect a group of attempts for each task."""
-    rate = force_rate(session.recipe.episode, step)
+    rate = force_rate(sampler.episode, step)
     size = setting.stage.group_size
-    return session.collect_rollouts(tasks, size, session.sampling_params, (stage, step, *occasion), rate)
+    return sampler.collect_rollouts(tasks, size, sampler.sampling_params, (stage, step, *occasion), rate)
 
 
-def _untried_tasks(session: Session, tried_ids: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
+def _untried_tasks(sampler: Sampler, tried_ids: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
     """Return up to ``count`` training tasks that the step has not tried."""
-    order = permutation(len(session.train_tasks), session.recipe.seed, *key)
-    tasks = (session.train_tasks[i] for i in order)
+    order = permutation(len(sampler.train_tasks), sampler.seed, *key)
+    tasks = (sampler.train_tasks[i] for i in order)
     return [task for task in tasks if task.task_id not in tried_ids][:count]

@@ -97,7 +97,7 @@ HOT = {
 }
 
 
-def not_finite_at(monkeypatch, place="0/grpo/5, inner step 0", above=5e-4):
+def not_finite_at(monkeypatch, place="0/grpo/5, optimizer step 0", above=5e-4):
     """Make the gradient of an update NaN as long as its learning rate is so large."""
     real = optimizer.clip_and_step
 

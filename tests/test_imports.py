@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "algos": "errors types config ops",
     "rollouts": "errors utils types distributed config ops chat models rewards engines envs algos",
     "checks": "errors utils types chat rewards engines envs algos rollouts",
-    "metrics": "errors types config ops record envs",
+    "metrics": "errors types config ops envs",
     "doctor": "errors utils types config ops record analysis metrics",
     "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
@@ -41,7 +41,7 @@ MAY_IMPORT = {
         "rollouts metrics doctor learner"
     ),
     "trainer": (
-        "errors utils types distributed config ops record analysis chat models rewards engines envs algos "
+        "errors utils types distributed config record analysis chat models rewards engines envs algos "
         "rollouts checks metrics doctor trackers learner instrumentation"
     ),
     "api": (

@@ -24,7 +24,7 @@ def history_of(updates, **numbers):
 
 
 def step_after(history, **changes):
-    return replace(changed_step(example_step(), tokens=changes), past=history.past, dropped=history.dropped)
+    return replace(changed_step(example_step(), **changes), past=history.past, dropped=history.dropped)
 
 
 @pytest.mark.parametrize("updates", [0, 3, FIRST + LAST, FIRST + LAST + 1, 3000])

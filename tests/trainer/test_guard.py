@@ -295,7 +295,7 @@ def test_a_collapse_is_undone(mini, tmp_path, spoilt_after):
 
 @pytest.mark.slow
 def test_a_checkpoint_that_led_to_trouble_again_is_not_tried_twice(mini, tmp_path, monkeypatch):
-    not_finite_at(monkeypatch, "0/grpo/6, inner step 0", above=5e-6)
+    not_finite_at(monkeypatch, "0/grpo/6, optimizer step 0", above=5e-6)
     table = mini(
         **{**HOT, "checkpoint_every": 1, "guard": {"rollbacks": 3, "window": 2, "learning_rate": 0.1}}
     )
@@ -307,7 +307,7 @@ def test_a_checkpoint_that_led_to_trouble_again_is_not_tried_twice(mini, tmp_pat
 
 @pytest.mark.slow
 def test_what_a_guard_sets_holds_at_an_older_checkpoint_too(mini, tmp_path, monkeypatch):
-    not_finite_at(monkeypatch, "0/grpo/6, inner step 0", above=5e-5)
+    not_finite_at(monkeypatch, "0/grpo/6, optimizer step 0", above=5e-5)
     changes = {"checkpoint_every": 2, "entropy": {"target": 9.0, "coef": 0.01, "step": 0.001}}
     guard = {"rollbacks": 3, "window": 2, "learning_rate": 0.1, "change": ["entropy.coef=0.2"]}
     table = mini(**{**HOT, **changes, "guard": guard})

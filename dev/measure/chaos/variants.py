@@ -82,7 +82,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 """By name, what each changes in ``BASE``."""
 
-UNSTABLE = "0/grpo/2, inner step 0"
+UNSTABLE = "0/grpo/2, optimizer step 0"
 """The update whose gradient is not finite in the run that is rolled back, at its first learning rate."""
 
 

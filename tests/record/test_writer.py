@@ -144,3 +144,10 @@ def test_a_growing_run_can_be_read(tmp_path):
         write_steps(writer, [0])
         assert [row.step for row in reader.steps()] == [0]
         assert len(reader.find_table("grpo", 0).samples) == 2
+
+
+def test_a_run_of_another_format_is_refused(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        writer.write_run({"format": 1})
+    with pytest.raises(RecordError, match=r"run of another format\n\s+got: 1\n\s+expected: 2"):
+        RunReader(tmp_path / "run").run_json()

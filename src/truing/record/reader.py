@@ -10,7 +10,7 @@ from truing.record.fields import Misfit, check
 from truing.record.index import SegmentRef
 from truing.record.lost_updates import lost_updates
 from truing.record.malformed import damaged_line
-from truing.record.run_json import RUN_JSON
+from truing.record.run_json import FORMAT, RUN_JSON
 from truing.record.step_line import StepLine
 from truing.record.store import (
     ABANDONED,
@@ -67,6 +67,13 @@ class RunReader:
             raise RecordError(
                 f"{path} is damaged", got=shorten(str(error)), expected="a JSON object", remedy=remedy
             ) from error
+        if facts.get("format", FORMAT) != FORMAT:
+            raise RecordError(
+                f"{self.run_dir} is a run of another format",
+                got=facts["format"],
+                expected=FORMAT,
+                remedy="read it with the version of Truing that wrote it",
+            )
         return facts
 
     def answers(self) -> dict[str, Any]:

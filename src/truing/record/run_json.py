@@ -50,6 +50,7 @@ class Machine(TypedDict, total=False):
 class RunJson(TypedDict, total=False):
     """All keys; a key that a command needs and that is missing is named where it is read."""
 
+    format: Count
     name: Text
     created: Text
     recipe: dict[Text, Any]
@@ -66,3 +67,6 @@ class RunJson(TypedDict, total=False):
 
 
 RUN_JSON = TypeAdapter(RunJson)
+
+FORMAT = 2
+"""Version of the files of a run directory: its tables hold the passes of every optimizer step."""

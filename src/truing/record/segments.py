@@ -122,7 +122,7 @@ def decode(data: bytes) -> pa.Table:
 def check_schema(schema: pa.Schema) -> None:
     """Raise ValueError unless a file has the columns of rows, with routes or without."""
     if not (schema.equals(SCHEMA) or schema.equals(SCHEMA_WITHOUT_ROUTES)):
-        raise ValueError("other columns than those of rows")
+        raise ValueError("its columns are those of another version of Truing, or of no run")
 
 
 def with_routes(table: pa.Table) -> pa.Table:

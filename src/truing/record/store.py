@@ -111,7 +111,7 @@ class CompactedFile:
             )
             self._index = decode_index(file.metadata.metadata, str(self.path))
             if not file.schema_arrow.equals(SCHEMA):
-                raise ValueError("other columns than those of rows")
+                raise ValueError("its columns are those of another version of Truing, or of no run")
             self._file, self._state = file, state
         return self._index
 

@@ -27,6 +27,7 @@ from truing.metrics.engine_mismatch import engine_mismatch_metrics, routes_metri
 from truing.metrics.loss_label import LossLabel, loss_label
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
+from truing.record.run_json import FORMAT
 from truing.rollouts.step_samples import StepSamples
 from truing.trainer.reward_definition import reward_definition
 from truing.trainer.session import Session
@@ -57,6 +58,7 @@ def run_facts(session: Session) -> dict[str, Any]:
     """Return the contents of run.json: enough to decode the tokens and to repeat the run."""
     recipe, policy, sampler = session.recipe, session.policy, session.sampler
     return {
+        "format": FORMAT,
         "name": recipe.name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "recipe": recipe.model_dump(mode="json"),

@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install chaos demo docs fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit lint clean
+.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit lint clean
 
 install: .venv/.installed
 
@@ -42,6 +42,15 @@ demo: install
 # The pages of docs/ as a site in build/site. A broken link or a page outside the navigation ends it.
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Every page that is made from the code; tests fail where one is stale.
+pages: .venv/.dev
+	mkdir -p build
+	for page in recipes metrics cli trl; do \
+	  $(BIN)/python -m dev.pages.$$page > build/page && cp build/page docs/$$page.md || exit 1; done
+	$(BIN)/python -m dev.faults.catalogue > build/page && cp build/page docs/coverage.md
+	$(BIN)/python -m dev.pages.schema > build/page && cp build/page src/truing/config/recipe.schema.json
+	$(BIN)/python -m dev.pages.rules docs/rules
 
 # What pyproject.toml deselects by default (the markers) runs in the targets below.
 test: .venv/.dev

@@ -1,6 +1,7 @@
 """Each rule fires on its example and names its cause first, and says nothing of what is healthy."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from truing.doctor.rule import SECTIONS
 from truing.doctor.rule_inputs import INPUTS
 from truing.doctor.rules import RULES, msk003, rwd001
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
-from truing.errors import RecipeError
+from truing.errors import InvalidValueError, RecipeError
 from truing.ops.losses import OBJECTIVES
 from truing.types.step_table import StepNumbers
 
@@ -257,3 +258,11 @@ def in_float16(**changes):
 def test_in_another_precision_rounding_says_what_is_far(changes, expected):
     found, _ = examine(in_float16(**changes), [RULES["SMP005"]])
     assert [each.claim.verdict for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    "need", ["advantages", "setup.clip", "sample.pay", "facts.weight", "metrics.reward", "x.y"]
+)
+def test_a_rule_that_needs_what_no_step_has_is_refused(need):
+    with pytest.raises(InvalidValueError, match="needs what no step has"):
+        replace(RULES["MSK003"], needs=(need,))

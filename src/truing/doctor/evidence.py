@@ -15,8 +15,10 @@ from torch import Tensor
 
 from truing.doctor.history import FIRST, Dropped, History
 from truing.doctor.rule_inputs import INPUTS
+from truing.metrics.definitions import is_metric
+from truing.record.facts import Facts
 from truing.types.sample import SampleFacts
-from truing.types.step_table import PASS_STREAMS, Passes, StepNumbers, StepTable
+from truing.types.step_table import PASS_STREAMS, SAMPLE_STREAMS, Passes, StepNumbers, StepTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +168,28 @@ class Step(StepTable):
     def _has_number(self, need: str) -> bool:
         """Return whether a need, or one of its alternatives, is a number of this step."""
         return any(either.removeprefix("metrics.") in self.metrics for either in need.split(" | "))
+
+
+FOREIGN_METRICS = ("kl/any", "kl/weighted_k3", "reward/any_std", "value/centred_explained_variance")
+"""Metrics of other trainers alone: see ``rule_inputs.INPUTS``."""
+
+
+def is_input(need: str) -> bool:
+    """Return whether a step can have an input; see ``Step.has``."""
+    if " | " in need:
+        return all(is_input(either) for either in need.split(" | "))
+    kind, _, name = need.rpartition(".")
+    match kind:
+        case "setup":
+            return name in Setup.__dataclass_fields__
+        case "sample":
+            return name in SampleFacts.__dataclass_fields__
+        case "facts":
+            return name in Facts.__annotations__
+        case "metrics":
+            return is_metric(name) or name in FOREIGN_METRICS
+        case _:
+            return not kind and name in (*SAMPLE_STREAMS, *PASS_STREAMS)
 
 
 def _known(value: Any) -> bool:

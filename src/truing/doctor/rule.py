@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-from truing.doctor.evidence import Step
+from truing.doctor.evidence import Step, is_input
 from truing.doctor.verdict import Claim
+from truing.errors import InvalidValueError
 
 Kind = Literal["E", "C", "M", "X", "S", "I"]
 
@@ -104,6 +105,15 @@ class Rule:
     """Returns whether the rule applies to a step."""
     judges_trend: bool = False
     """Whether it judges the trend of a stage: only claims that hold at its last update are findings."""
+
+    def __post_init__(self) -> None:
+        unknown = [need for need in self.needs if not is_input(need)]
+        if unknown:
+            raise InvalidValueError(
+                f"{self.code} needs what no step has",
+                got=unknown,
+                expected="a stream, setup.…, sample.…, facts.… or metrics.…",
+            )
 
     @property
     def module(self) -> ModuleType:

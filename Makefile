@@ -44,11 +44,13 @@ docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What pyproject.toml deselects by default (the markers) runs in the targets below.
+# pyright needs a minute of one core, beside the tests; what it says comes after theirs.
 test: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
-	$(BIN)/pytest $(PARALLEL)
+	@mkdir -p build
+	$(BIN)/pyright >build/pyright.txt 2>&1 & types=$$!; trap "kill $$types" INT; code=0; \
+	  $(BIN)/pytest $(PARALLEL) || code=1; wait $$types || code=1; cat build/pyright.txt; exit $$code
 
 # Whole runs: ranks, Ray, restarts, planted faults.
 test-integration: .venv/.dev

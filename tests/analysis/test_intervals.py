@@ -61,6 +61,7 @@ def truth(draw):
     return float((after - before).mean())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", GAINS)
 @pytest.mark.parametrize("tasks", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 16))])
 def test_a_gain_is_covered_as_often_as_it_says(kind, tasks):
@@ -130,6 +131,7 @@ def test_of_very_many_tasks_it_is_the_interval_of_clopper_and_pearson(tasks):
 # Where nobody knows what can be earned.
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("tasks", [2, 4, 16, 64])
 def test_of_normal_gains_students_interval_covers_as_often_as_it_says(tasks):
     rng = np.random.default_rng(tasks)

@@ -83,6 +83,7 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     assert ("MSK001" in clean) == (name != "packed")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["accumulated", "packed"])
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
     trl_trainer = trainer(model=wide_folder, **coarse | HEALTHY[name])

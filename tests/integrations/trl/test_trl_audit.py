@@ -110,6 +110,7 @@ COARSE = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", first(2, COARSE))
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
     trl_trainer = trainer(model=wide_folder, **coarse | COARSE[name])
@@ -203,6 +204,7 @@ def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder
     assert code in fired(result)
 
 
+@pytest.mark.integration
 def test_a_layer_whose_gradient_is_lost_is_found_in_another_precision_too(trainer, wide_folder, coarse):
     trl_trainer = trainer(model=wide_folder, max_steps=1, **coarse)
     trl_trainer.add_callback(Forgetful())

@@ -171,6 +171,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ALIKE)
 @pytest.mark.parametrize("tasks", [4, 6, 7, 8, 20])
 def test_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
@@ -182,6 +183,7 @@ def test_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
     assert wrong / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["thirds", "signs"])
 @pytest.mark.parametrize("tasks", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (12, 20))])
 def test_within_bounds_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):

@@ -91,6 +91,7 @@ def test_below_the_cap_no_update_is_skipped(tiny):
     ]
 
 
+@pytest.mark.integration
 def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
     table = mini(
         stages=["grpo"],

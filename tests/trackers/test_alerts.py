@@ -96,6 +96,7 @@ def test_events_call_by_kind(tmp_path, sent_alerts):
     ]
 
 
+@pytest.mark.integration
 def test_a_command_gets_the_alert_as_json_and_in_words(mini, tmp_path):
     sent = tmp_path / "sent"
     table = mini(

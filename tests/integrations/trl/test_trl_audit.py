@@ -182,6 +182,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", first(8, PLANTED))
 def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkeypatch, name):
     method, wrap, code = PLANTED[name]
@@ -232,6 +233,7 @@ def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):
     assert "RWD002" in fired(result, strong=False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_a_layer_whose_gradient_is_lost_on_its_way_is_proven(trainer, accumulated):
     trl_trainer = trainer(gradient_accumulation_steps=accumulated)

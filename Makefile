@@ -53,18 +53,20 @@ pages: .venv/.dev
 	$(BIN)/python -m dev.pages.rules docs/rules
 
 # What pyproject.toml deselects by default (the markers) runs in the targets below.
+# pyright needs a minute of one core, beside the tests; what it says comes after theirs.
 test: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
-	$(BIN)/pytest $(PARALLEL)
+	@mkdir -p build
+	$(BIN)/pyright >build/pyright.txt 2>&1 & types=$$!; trap "kill $$types" INT; code=0; \
+	  $(BIN)/pytest $(PARALLEL) || code=1; wait $$types || code=1; cat build/pyright.txt; exit $$code
 
 # Whole runs: ranks, Ray, restarts, planted faults.
 test-integration: .venv/.dev
 	$(BIN)/pytest $(PARALLEL) -m "integration and not slow and not quantization"
 
 test-full: test test-integration
-	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization and not engines"
+	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization and not engines and not browser"
 
 # Kills runs for MINUTES, and compares each with one that was not killed: docs/reliability.md.
 chaos: .venv/.dev
@@ -80,15 +82,16 @@ test-data: .venv/.dev .venv/bfcl
 
 # With a base in 4 bits. peft imports bitsandbytes wherever it is installed, which takes a second in each process.
 test-quantization: .venv/.dev .venv/bitsandbytes
-	PYTHONPATH=$(CURDIR)/.venv/bitsandbytes $(BIN)/pytest $(PARALLEL) -m "quantization and not slow"
+	PYTHONPATH=$(CURDIR)/.venv/bitsandbytes $(BIN)/pytest $(PARALLEL) -m "quantization and not slow" \
+	  $$(grep -rl mark.quantization tests --include="test_*.py")
 
-# Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path.
+# Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path. SLOW=1: also the slow one.
 test-browser: .venv/.dev
-	$(BIN)/pytest $(PARALLEL) -m browser
+	$(BIN)/pytest $(PARALLEL) -m "browser $(if $(SLOW),,and not slow)" tests/browser
 
 # Needs no device: vLLM samples on the CPU. SLOW=1: also the slow ones. TRUING_VLLM=the path of another Python that has vLLM.
 test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
-	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m "engines $(if $(SLOW),,and not slow)"
+	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m "engines $(if $(SLOW),,and not slow)" tests/engines/vllm/real
 
 # vLLM's packages are not Truing's, so it has an environment of its own. Its media packages need another torch.
 .venv/vllm/.installed: constraints.txt Makefile | $(BIN)/uv
@@ -99,7 +102,7 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 
 # The wheel, as a user installs it: with what it asks for and nothing else. It resolves on each Python that it allows.
 test-wheel: .venv/.dev wheel
-	TRUING_WHEEL=$(CURDIR)/.venv/wheel $(BIN)/pytest -n 0 --durations 20 -m wheel
+	TRUING_WHEEL=$(CURDIR)/.venv/wheel $(BIN)/pytest -n 0 --durations 20 -m wheel tests/packaging
 	printf "%s\n" 3.11 3.12 3.13 3.14 | xargs -P 4 -I VERSION $(BIN)/uv pip compile -q --all-extras \
 	  --python-version VERSION -c $(CONSTRAINTS) pyproject.toml -o /dev/null
 

@@ -24,6 +24,9 @@ from truing.utils.process_state import SIGNALS
 BROWSER = Path(__file__).parent / "browser"
 
 let_processes_import()
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # tiny tensors, a process on each core: a second thread only waits
 gc.disable()  # collecting tests makes a million objects and no garbage; pytest_collection_finish enables it
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")
@@ -160,12 +163,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage from here on, but not among what was made before; compute on one thread."""
-    import torch
-
+    """Collect garbage from here on, but not among what was made before."""
     gc.freeze()
     gc.enable()
-    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
 
 
 @pytest.hookimpl(wrapper=True)

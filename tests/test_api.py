@@ -80,6 +80,7 @@ def test_an_environment_may_be_your_own_object(mini, tmp_path):
     assert ("note", {"text": "made in a test"}) in seen
 
 
+@pytest.mark.integration
 def test_a_run_in_your_environment_is_evaluated_again(mini, tmp_path):
     table = mini(env={"name": "echo"})
     result = truing.train(table, env=Echo(), out=tmp_path / "run")
@@ -114,6 +115,7 @@ def test_a_run_is_shown_on_stderr_and_says_how_to_go_on_when_it_is_stopped(mini,
     assert f"--out {run} --resume" in shown
 
 
+@pytest.mark.integration
 def test_a_run_in_python_ends_as_on_the_command_line(mini, tmp_path, capsys):
     result = truing.train(mini(stages=["sft"]), out=tmp_path / "run")
     shown = capsys.readouterr().out
@@ -195,6 +197,7 @@ def test_an_environment_that_answers_calls_itself_takes_no_tools():
         with_tools(OwnEpisodes(), [truing.tool(shout)])
 
 
+@pytest.mark.integration
 def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):
     table = mini(stages=["sft"], sft={"steps": 1})
     path = tmp_path / "recipe.toml"
@@ -206,6 +209,7 @@ def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):
     assert drawn[0] == drawn[1] == drawn[2] == drawn[3]
 
 
+@pytest.mark.integration
 def test_without_out_each_run_has_a_new_directory_under_runs(mini, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = mini(stages=["sft"], sft={"steps": 1})

@@ -82,6 +82,7 @@ def test_every_value_says_where_it_is_from(path):
     assert silent in ([], ['stages = ["grpo"]'], ['stages = ["ppo"]'])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_runs_made_small(path, tmp_path):
     recipe = load_recipe(path)  # as it is, it can be read

@@ -22,6 +22,7 @@ def test_a_python_example_raises_the_reward(block, tmp_path, monkeypatch):
     assert last > base + 0.3
 
 
+@pytest.mark.integration
 def test_the_agent_example_has_no_findings(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(truing, "train", truing.check)

@@ -12,6 +12,7 @@ def length(rollout, task):
     return float(len(rollout.text))
 
 
+@pytest.mark.integration
 def test_a_run_from_its_recipe_is_evaluated_by_a_command(trained_run):
     run = trained_run("run").run
     assert json.loads((run / "run.json").read_text())["given_in_python"] == []

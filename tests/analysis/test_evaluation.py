@@ -79,6 +79,7 @@ DRAWN = {
 MEANS = {"rare": 0.02, "partial": 0.05 + 0.95 * 0.05, "usual": 0.5}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("kind", "missed"), [("rare", 0.6), ("partial", 0.3), ("usual", 0.02)])
 def test_within_bounds_it_covers_the_truth_as_often_as_it_says(kind, missed):
     """Of 200 draws of 20 tasks; Student's misses at least so many, so that the draws are hard ones."""
@@ -172,6 +173,7 @@ def test_gains_of_pass_at_k_are_paired():
     assert several([0, 1], earned={}).pass_at_gains(several([0, 1])) == {}
 
 
+@pytest.mark.integration
 def test_pass_at_k_covers_the_truth_as_often_as_it_says():
     """Tasks of chances that differ, four answers each: the mean over tasks of 1 − (1 − p)²."""
     rng, covered = np.random.default_rng(3), 0

@@ -61,6 +61,7 @@ def truth(draw):
     return float((after - before).mean())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", GAINS)
 @pytest.mark.parametrize("tasks", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 16))])
 def test_a_gain_is_covered_as_often_as_it_says(kind, tasks):
@@ -130,6 +131,7 @@ def test_of_very_many_tasks_it_is_the_interval_of_clopper_and_pearson(tasks):
 # Where nobody knows what can be earned.
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("tasks", [2, 4, 16, 64])
 def test_of_normal_gains_students_interval_covers_as_often_as_it_says(tasks):
     rng = np.random.default_rng(tasks)
@@ -169,6 +171,7 @@ ALIKE = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ALIKE)
 @pytest.mark.parametrize("tasks", [4, 6, 7, 8, 20])
 def test_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
@@ -180,6 +183,7 @@ def test_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
     assert wrong / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["thirds", "signs"])
 @pytest.mark.parametrize("tasks", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (12, 20))])
 def test_within_bounds_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):

@@ -358,6 +358,7 @@ ENOUGH = 60
 """Answers about a run while it is written."""
 
 
+@pytest.mark.integration
 def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
     done = threading.Event()
     writer = threading.Thread(target=live, args=(tmp_path / "mini", done))

@@ -275,6 +275,7 @@ def test_a_listener_over_http_receives_events_and_ends_with_the_server(tmp_path,
     writer.close()
 
 
+@pytest.mark.integration
 def test_the_command_listens_and_ends_with_ctrl_c(tmp_path):
     command = [sys.executable, "-m", "truing", "board", str(tmp_path), "--port", "0", "--token", "t"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -1,6 +1,6 @@
 """A long run on the board opens in a second or so, and a look into it takes no longer than into a short one.
 
-Of 10^5 updates (making the run takes most of a minute), and of 10^4. Times are of whole
+Of 10^4 updates, and of 10^5 (slow: making the run takes most of a minute). Times are of whole
 clicks, in the browser, on a machine that may be busy: bounds are generous.
 """
 
@@ -11,7 +11,7 @@ import time
 import pytest
 from visiting import served, visiting
 
-SIZES = [pytest.param(10_000, id="10^4"), pytest.param(100_000, id="10^5")]
+SIZES = [pytest.param(10_000, id="10^4"), pytest.param(100_000, id="10^5", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=SIZES)

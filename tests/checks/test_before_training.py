@@ -62,6 +62,7 @@ def test_an_advantage_per_turn_needs_rewards_of_turns(mini, tmp_path, per):
     assert (tmp_path / "run").exists() == (per == "episode")
 
 
+@pytest.mark.integration
 def test_a_run_reports_what_its_template_lacks(mini, tmp_path):
     template = tmp_path / "plain.jinja"
     template.write_text("{% for m in messages %}{{ m['content'] }}\n{% endfor %}")

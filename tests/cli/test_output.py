@@ -17,6 +17,7 @@ def run(*words, shell):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("shell", "code"),
     [

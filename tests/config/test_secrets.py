@@ -83,6 +83,7 @@ def test_a_resumed_run_with_another_webhook_shows_neither(recipe):
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.integration
 def test_the_report_and_the_board_have_no_secret(trained_run):
     alerts = {"webhook": f"https://example.org/services/{SECRET}", "on": []}
     run = trained_run("run", alerts=alerts).run

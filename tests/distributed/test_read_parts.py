@@ -32,8 +32,14 @@ def copy_tokenizer(folder):
             (folder / file.name).write_bytes(file.read_bytes())
 
 
-def test_the_parts_of_two_ranks_are_the_weights():
-    process = two_ranks("tiny", "float32", "tiny-moe", "float32", "tiny", "bfloat16", "tiny-moe", "bfloat16")
+def test_the_parts_of_two_ranks_are_the_weights(tmp_path):
+    """Read whole: those of olmo_hybrid, whose file holds two in one tensor, and of mixtral's experts."""
+    for model_type in ("olmo_hybrid", "mixtral"):
+        copy_tokenizer(tmp_path / model_type)
+        tiny_model(tiny_config(model_type)).save_pretrained(tmp_path / model_type)
+    built = ["tiny", "float32", "tiny-moe", "float32", "tiny", "bfloat16", "tiny-moe", "bfloat16"]
+    written = [tmp_path / "olmo_hybrid", "float32", tmp_path / "mixtral", "float32"]
+    process = two_ranks(*built, *written)
     assert process.returncode == 0, process.stderr[-3000:]
 
 
@@ -46,16 +52,6 @@ def test_fsdp_holds_the_parts_of_two_ranks_in_main_memory():
 @pytest.mark.parametrize("env", [{}, {"OFFLOAD": "1"}])
 def test_the_parts_of_two_replicas_of_two_ranks_are_the_weights(env):
     process = two_ranks("tiny", "float32", "tiny-moe", "bfloat16", ranks=4, REPLICATE="2", **env)
-    assert process.returncode == 0, process.stderr[-3000:]
-
-
-def test_a_model_whose_files_have_other_rows_is_read_whole(tmp_path):
-    """The files of olmo_hybrid hold what two weights are in one tensor; those of mixtral each expert."""
-    for model_type in ("olmo_hybrid", "mixtral"):
-        copy_tokenizer(tmp_path / model_type)
-        tiny_model(tiny_config(model_type)).save_pretrained(tmp_path / model_type)
-    folders = [tmp_path / "olmo_hybrid", tmp_path / "mixtral"]
-    process = two_ranks(*(word for folder in folders for word in (folder, "float32")))
     assert process.returncode == 0, process.stderr[-3000:]
 
 

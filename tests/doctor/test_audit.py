@@ -67,6 +67,7 @@ def test_it_names_the_cause_within_so_many_tokens(cause):
     assert max(last, key=last.__getitem__) == cause
 
 
+@pytest.mark.integration
 def test_fair_draws_make_nobody_rich():
     assert max(map(total_log10, wealths(100_000, unchanged_logits))) < 3
 

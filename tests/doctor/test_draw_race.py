@@ -114,6 +114,7 @@ def test_within_the_tolerance_of_rounding_no_draw_is_behind():
     assert race_facts(rounded, drawn, noise, tolerance=0.2)["missed"] == 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("tolerance", [1e-3, 0.3])
 def test_the_chance_to_agree_grows_with_the_tolerance(tolerance):
     logprob, drawn, _ = races(tokens=4000)

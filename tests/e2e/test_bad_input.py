@@ -178,6 +178,7 @@ def test_a_reward_that_raises_shows_its_own_traceback_and_the_response(train, mo
     assert "return 1 / 0" in outcome.err
 
 
+@pytest.mark.integration
 def test_a_reward_that_fails_late_loses_no_step_and_the_run_goes_on_once_mended(train, monkeypatch, tmp_path):
     calls = []
 
@@ -212,6 +213,7 @@ def test_a_run_directory_that_cannot_be_one(train, tmp_path):
     assert (tmp_path / "run").read_text() == "a file"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("words", [[], ["seed=3"]])
 def test_what_cannot_be_resumed(train, tmp_path, words):
     if words:
@@ -221,6 +223,7 @@ def test_what_cannot_be_resumed(train, tmp_path, words):
     assert refused(train("--resume"), str(tmp_path / "run"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("size", "said", "steps"),
     [

@@ -12,8 +12,8 @@ from dev.faults.run_fault import run_fault
 
 GRAPHS = {"model.cuda_graphs": True}
 RUNS = {
-    "adapter-0": {"model.dtype": "bfloat16", **GRAPHS},
-    "mask-shifted": {},
+    "adapter-0": {"model.dtype": "bfloat16", **GRAPHS, "sft.steps": 2, "grpo.steps": 3},
+    "mask-shifted": {"sft.steps": 2, "grpo.steps": 2},
 }
 MORE_RUNS = {"ppo-0": {}, "on-policy-0": {}, "penalties-0": GRAPHS, "weight-noise": {}}
 """By fault or healthy run: what else its recipe says."""

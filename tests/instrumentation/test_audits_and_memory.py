@@ -28,6 +28,7 @@ def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, mo
     )
 
 
+@pytest.mark.integration
 def test_after_an_audit_without_memory_the_update_has_its_dropout_and_no_gradient(
     mini, tmp_path, monkeypatch
 ):
@@ -64,6 +65,7 @@ def test_an_audit_that_fails_otherwise_ends_the_run(mini, tmp_path, monkeypatch)
         truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None)
 
 
+@pytest.mark.integration
 def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeypatch):
     """They have at most half of the trainer's rows, or one: another split than the trainer's."""
     real, splits = gradient_sum_check._smaller, []
@@ -86,6 +88,7 @@ def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeyp
         assert one == other
 
 
+@pytest.mark.integration
 def test_a_fault_in_how_the_trainer_splits_rows_is_not_repeated(mini, tmp_path):
     """The second micro-batch is the first again; the sum is still that of all rows."""
     with ROW_TWICE.plant():

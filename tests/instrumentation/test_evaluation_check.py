@@ -16,6 +16,7 @@ from truing.types.status import Status
 NAMES = ["evaluated-best", "evaluated-greedily", "evaluated-other-draws", "evaluated-stale"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_evaluation_is_refused(name):
     outcome = run_fault(FAULTS[name])
@@ -47,6 +48,7 @@ def changed(groups, **changes):
     return [replace(first, rollouts=(replace(one, **changes), *rest)), *others]
 
 
+@pytest.mark.integration
 def test_a_lost_attempt_is_reported(evaluated):
     opened, (first, *others), reward = evaluated
     with pytest.raises(ModelError, match="tasks, attempts or random numbers"):

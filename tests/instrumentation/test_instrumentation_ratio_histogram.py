@@ -99,6 +99,7 @@ def test_on_policy_all_ratios_are_in_the_bin_around_one(mini, tmp_path):
         assert len(json.dumps(fact)) < 1000
 
 
+@pytest.mark.integration
 def test_each_pass_counts_each_token_once_and_the_last_agrees_with_the_clip(mini, tmp_path):
     changes = {"inner_epochs": 3, "minibatches": 2, "learning_rate": 3e-2, "objective": "dapo"}
     steps = trained(mini, tmp_path, **changes)

@@ -83,6 +83,7 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     assert ("MSK001" in clean) == (name != "packed")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["accumulated", "packed"])
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
     trl_trainer = trainer(model=wide_folder, **coarse | HEALTHY[name])
@@ -157,6 +158,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", first(6, PLANTED))
 def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, monkeypatch, name):
     target, wrap, code = PLANTED[name]
@@ -185,6 +187,7 @@ def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder
     assert results(result)[code] is Verdict.PROVEN
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
 def test_packed_documents_that_attend_to_each_other_are_found(trainer, wide_folder, monkeypatch, precision):
     target, wrap = changed(run_on)
@@ -199,6 +202,7 @@ def test_packed_documents_that_attend_to_each_other_are_found(trainer, wide_fold
     assert results(result)["SMP005"] is (Verdict.SUSPECT if precision else Verdict.PROVEN)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
 def test_noise_that_is_declared_is_not_taken_for_a_fault(trainer, wide_folder, precision):
     trl_trainer = trainer(model=wide_folder, neftune_noise_alpha=5, **precision)

@@ -91,6 +91,7 @@ def test_below_the_cap_no_update_is_skipped(tiny):
     ]
 
 
+@pytest.mark.integration
 def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
     table = mini(
         stages=["grpo"],
@@ -115,6 +116,7 @@ def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
     assert digests == {reader.run_json()["trainable_digest"]}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("action", ["skip", "stop"])
 def test_demonstrations_alone_have_no_distance_from_the_reference(mini, tmp_path, action):
     """Groups of equal reward are not computed, demonstrations beside them are: they are still trained on."""

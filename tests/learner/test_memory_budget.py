@@ -210,6 +210,7 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
         assert torch.equal(gradient, late[name]), name
 
 
+@pytest.mark.integration
 def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     monkeypatch.setattr(truing.trainer.step_record, "peak_bytes", lambda device: 9 * 10**9)
     table = mini(optimizer={"memory": "8GB"})
@@ -219,6 +220,7 @@ def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     assert "used up to 9.00 GB" in payloads[0]["text"]
 
 
+@pytest.mark.integration
 def test_a_run_reports_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
     def stop(kind, facts):
         if kind == "checkpoint":

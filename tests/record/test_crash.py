@@ -28,6 +28,7 @@ def test_steps_cut_at_every_byte_lose_at_most_the_last(run):
         assert list(read_all(run)) == [("grpo", step) for step in range(3 if cut == len(data) else 2)]
 
 
+@pytest.mark.integration
 def test_a_run_cut_at_any_byte_of_its_lines_can_be_resumed(run, tmp_path):
     data = (run / "steps.jsonl").read_bytes()
     for cut in [*range(0, len(data), 97), len(data) - 1]:

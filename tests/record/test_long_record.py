@@ -25,6 +25,7 @@ def run(tmp_path_factory):
     return run
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "read",
     [

@@ -35,6 +35,7 @@ def read_run(trained_run):
     return lambda **gates: RunReader(trained_run("run", [by_parity], **SHORT, gates=gates).run)
 
 
+@pytest.mark.integration
 def test_counted_groups_stay(read_run):
     reader = read_run()
     for row in reader.steps():
@@ -57,6 +58,7 @@ def test_dropped_groups_are_on_record_and_in_no_denominator(read_run):
     assert dropped
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("action", ["drop", "resample"])
 def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(read_run, action):
     reader = read_run(equal_groups=action)
@@ -67,6 +69,7 @@ def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(r
         assert all(ids == sorted(ids) for ids in by_group.values())
 
 
+@pytest.mark.integration
 def test_replaced_groups_are_of_other_prompts(read_run):
     reader = read_run(equal_groups="resample", max_resample=2)
     replaced = 0
@@ -83,6 +86,7 @@ def test_replaced_groups_are_of_other_prompts(read_run):
     assert replaced
 
 
+@pytest.mark.integration
 def test_a_resampling_run_resumes_as_it_was(mini, read_run, tmp_path):
     table = mini(**SHORT, gates={"equal_groups": "resample"})
     one = read_run(equal_groups="resample")

@@ -186,6 +186,7 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(whole):
         assert step.metrics["tools/lost_chars"] == 0
 
 
+@pytest.mark.integration
 def test_without_a_limit_no_share_is_recorded(table, tmp_path):
     run = truing.train(
         {**table, "episode": {}}, env=Long(), out=tmp_path / "run", on_event=lambda *_: None
@@ -194,6 +195,7 @@ def test_without_a_limit_no_share_is_recorded(table, tmp_path):
     assert all(step.metrics["context_lost/user"] == 0 for step in RunReader(run).steps())
 
 
+@pytest.mark.integration
 def test_a_resumed_run_is_the_same(table, whole, tmp_path):
     with pytest.raises(Interrupt):
         truing.train(table, env=Long(), out=tmp_path / "parts", on_event=crash_at("grpo", 1))
@@ -208,6 +210,7 @@ def test_a_replay_renders_the_prompts_that_the_run_had(table, whole):
         assert render_prompt(again.chat, tasks[row.task_id]).hash == row.prompt_hash
 
 
+@pytest.mark.integration
 def test_prompts_that_are_one_once_they_are_cut_are_refused(table, tmp_path):
     class Tails(Long):
         def tasks(self, split):

@@ -96,6 +96,7 @@ def test_events_call_by_kind(tmp_path, sent_alerts):
     ]
 
 
+@pytest.mark.integration
 def test_a_command_gets_the_alert_as_json_and_in_words(mini, tmp_path):
     sent = tmp_path / "sent"
     table = mini(
@@ -112,6 +113,7 @@ def test_a_command_gets_the_alert_as_json_and_in_words(mini, tmp_path):
     assert json.loads(last)["text"].startswith("mini: finished: base 0.")
 
 
+@pytest.mark.integration
 def test_a_command_that_fails_stops_nothing_and_is_reported(mini, tmp_path):
     table = mini(alerts={"when": ["reward/mean < 2"], "command": "exit 3"})
     run = truing.train(table, out=tmp_path / "run").run
@@ -120,6 +122,7 @@ def test_a_command_that_fails_stops_nothing_and_is_reported(mini, tmp_path):
     assert "exit code 3" in incidents[0]
 
 
+@pytest.mark.integration
 def test_a_webhook_that_fails_is_reported_without_its_address(mini, tmp_path, monkeypatch):
     monkeypatch.setenv("HOOK", "http://127.0.0.1:9/SECRET")
     table = mini(alerts={"when": ["reward/mean < 2"], "webhook": "$HOOK"})

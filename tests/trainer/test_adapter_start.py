@@ -58,6 +58,7 @@ def exported(run, to):
     return logprobs(read_with_peft(restored.loaded.path, to)), logprobs(restored.policy)
 
 
+@pytest.mark.integration
 def test_the_adapter_is_the_reference_and_the_base_evaluation_and_is_exported_again(start, folder, tmp_path):
     before = truing.evaluate(written(start(), tmp_path))
     events = train(start(), tmp_path / "run")
@@ -88,6 +89,7 @@ def written(table, folder):
     return file
 
 
+@pytest.mark.integration
 def test_a_resumed_run_ends_as_if_it_had_not_stopped_and_needs_the_same_adapter(start, folder, tmp_path):
     table = start(checkpoint_every=1, grpo={"steps": 2}, doctor={"budget": 0.02}, eval={"base": False})
     train(table, tmp_path / "whole")
@@ -126,6 +128,7 @@ def test_the_check_before_training_reads_the_adapter_too(start, folder):
         truing.check(start())
 
 
+@pytest.mark.integration
 def test_a_reference_of_a_run_in_bfloat16_is_the_adapter_on_the_shared_base(start, tmp_path):
     train(start(model={"device": "cpu", "dtype": "bfloat16"}, grpo={"steps": 1}), tmp_path / "run")
     (first,) = RunReader(tmp_path / "run").steps()

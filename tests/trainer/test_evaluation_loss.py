@@ -16,6 +16,7 @@ def events_and_losses(path, **sft):
     return measured, [row.metrics["loss/total"] for row in reader.steps()]
 
 
+@pytest.mark.integration
 def test_the_loss_is_measured_before_during_and_after_the_stage(tmp_path):
     measured, losses = events_and_losses(tmp_path / "measured", eval_tasks=4, eval_every=2)
     assert [each["step"] for each in measured] == [0, 2, 3]

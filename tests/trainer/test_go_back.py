@@ -82,6 +82,7 @@ def test_back_twice_keeps_both(mini, finished):
     }
 
 
+@pytest.mark.integration
 def test_a_step_without_a_checkpoint_names_those_that_are_kept(finished):
     shutil.rmtree(finished / "checkpoints/grpo-000001")
     with pytest.raises(RecordError, match=r"one of those that are kept: sft 1, 2; grpo 2, 3, 4"):
@@ -89,6 +90,7 @@ def test_a_step_without_a_checkpoint_names_those_that_are_kept(finished):
     assert checkpoint_after(finished, 1) == "sft-000001"
 
 
+@pytest.mark.integration
 def test_a_stage_that_a_guard_rolled_back_goes_back_with_its_archives(mini, tmp_path, monkeypatch):
     """The next rollback has the number of the one that was undone."""
     not_finite_at(monkeypatch)

@@ -127,6 +127,7 @@ def test_a_handler_of_the_callers_for_sigterm_stays(four_steps, tmp_path):
     assert received == [signal.SIGTERM]
 
 
+@pytest.mark.integration
 def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):
     recipe = tomllib.loads(RECIPE)
     recipe["grpo"]["steps"] = 4

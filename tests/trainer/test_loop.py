@@ -101,6 +101,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(mini, trained_run
     assert drawn[0] != drawn[1]
 
 
+@pytest.mark.integration
 def test_micro_batches_do_not_change_what_is_drawn(trained_run):
     runs = [trained_run("one").run, trained_run("many", optimizer={"micro_batch_tokens": 60}).run]
     first, second = (rows_of(run)["grpo", 0] for run in runs)
@@ -133,6 +134,7 @@ def test_a_reward_that_raises_stops_the_run_with_its_traceback(mini, tmp_path):
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.integration
 def test_a_step_that_cannot_be_drawn_loses_none_before_it(mini, tmp_path):
     """The function is mended, and the run goes on as if it had never failed."""
     broken = False
@@ -184,6 +186,7 @@ def test_the_last_line_of_events_is_json(trained_run):
     assert last["kind"] == "finished"
 
 
+@pytest.mark.integration
 def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
     def length(rollout, task):
         return float(len(rollout.text))
@@ -195,6 +198,7 @@ def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
     truing.train(mini(), rewards=[length], out=tmp_path / "run", resume=True)
 
 
+@pytest.mark.integration
 def test_a_run_is_resumed_with_the_reward_code_it_had(mini, tmp_path):
     """A mean before and after another function of the same name would be taken for a gain."""
 

@@ -5,6 +5,8 @@ The limits of HTTP clients are for each read, so a server that sends a byte a se
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from ssl import SSLContext
 from typing import Any, NamedTuple
 
 import httpx2
@@ -41,7 +43,7 @@ class Connections:
         self._stack, self._largest = ExitStack(), largest
         self._portal = portal = self._stack.enter_context(start_blocking_portal(name=f"http {url}"))
         limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most)
-        self._client = httpx2.AsyncClient(base_url=url, timeout=None, limits=limits)
+        self._client = httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, verify=_certificates())
         self._stack.callback(portal.call, portal.stop, True)
         self._stack.callback(portal.call, self._client.aclose)
 
@@ -74,8 +76,14 @@ def request(method: str, url: str, timeout: float, **options: Any) -> Answer:
 
 
 async def _once(method: str, url: str, timeout: float, options: dict[str, Any]) -> Answer:
-    async with httpx2.AsyncClient(timeout=None) as client:
+    async with httpx2.AsyncClient(timeout=None, verify=_certificates()) as client:
         return await _answer(client, method, url, timeout, LARGEST, options)
+
+
+@cache
+def _certificates() -> SSLContext:
+    """Return the certificates that are trusted: to read them takes as long as a request."""
+    return httpx2.create_ssl_context()
 
 
 async def _answer(

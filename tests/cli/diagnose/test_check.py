@@ -20,6 +20,7 @@ def check(recipe):
     return truing("check", RECIPES / f"{recipe}.toml", *FEW)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("recipe", ["tiny", "workspace-tiny"])
 def test_our_own_recipes_are_clean(recipe):
     result = check(recipe)

@@ -23,6 +23,7 @@ def broken(tmp_path_factory):
     return out
 
 
+@pytest.mark.integration
 def test_a_run_that_lost_updates_is_not_judged_clean(broken, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(broken, run)

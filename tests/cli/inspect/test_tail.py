@@ -57,6 +57,7 @@ def lines_of(events):
     return [json.loads(line) for line in events.read_text().splitlines()]
 
 
+@pytest.mark.integration
 def test_a_finished_run_shows_its_last_events_and_its_status(finished):
     outcome = command("tail", finished.run)
     assert (outcome.code, outcome.err) == (0, "")

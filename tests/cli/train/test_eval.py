@@ -47,6 +47,7 @@ def mean_reward(evaluation):
     return sum(evaluation.reward.values()) / len(evaluation.reward)
 
 
+@pytest.mark.integration
 def test_a_run_is_evaluated_as_it_was_when_it_ended(finished):
     means = [mean_reward(evaluation) for evaluation in finished.evaluations.values()]
     assert len(set(means)) == 3

@@ -66,6 +66,7 @@ def test_evaluations_are_shown_as_they_end(trained):
         assert re.search(rf"{name}: reward {NUMBER} \[{NUMBER}, {NUMBER}\] of 8 tasks  ", shown)
 
 
+@pytest.mark.integration
 def test_without_json_it_ends_with_the_gains_the_run_and_the_next_commands(toml, tmp_path):
     outcome = command("train", toml(), "--out", tmp_path / "run")
     shown = " ".join(outcome.out.split())
@@ -124,6 +125,7 @@ def test_an_error_is_one_message_with_exit_code_2(toml, words, message):
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.integration
 def test_the_installed_program_is_the_same(toml):
     program = [sys.executable, "-c", "from truing.cli import main; main()", "train", str(toml()), "sead=1"]
     ended = subprocess.run(program, capture_output=True, text=True, check=False)
@@ -135,6 +137,7 @@ def test_the_installed_program_is_the_same(toml):
     assert remedy == "  remedy: did you mean seed?"
 
 
+@pytest.mark.integration
 def test_the_device_is_an_option_too(toml, tmp_path):
     assert command("train", toml(), "--out", tmp_path / "run", "--device", "cpu", "--json").code == 0
     assert RunReader(tmp_path / "run").run_json()["recipe"]["model"]["device"] == "cpu"

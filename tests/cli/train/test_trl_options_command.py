@@ -69,6 +69,7 @@ def test_the_command_of_the_field_report(rows, tmp_path, monkeypatch):
     assert (len(groups), len(RunReader(run).find_table("grpo", 0).samples)) == (2, 8)
 
 
+@pytest.mark.integration
 def test_several_data_sets_are_pooled(rows, tmp_path):
     folder = rows.removesuffix("rows.jsonl[:20]")
     out = ("--out", tmp_path / "run", 'stages=["sft"]', "env.eval_share=0.5")
@@ -110,6 +111,7 @@ def test_check_knows_recipes_by_name_too(tmp_path, monkeypatch):
     assert command("check", "tiny", "--static").code == 2  # a folder of that name wins, and is no log
 
 
+@pytest.mark.integration
 def test_eval_knows_recipes_by_name_and_a_run_of_that_name_wins(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("eval", "tiny", "eval.tasks=2", "env.train=4", "env.eval=4", "--json")

@@ -234,6 +234,7 @@ def test_scale_changes_one_thing_at_a_time(monkeypatch, tmp_path):
 TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2, model="tiny")
 
 
+@pytest.mark.integration
 def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_is_forced():
     samples = truing_side.run_case(TALK, 2)[-1].record.samples
     assert len(samples) == 4

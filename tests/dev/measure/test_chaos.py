@@ -71,7 +71,7 @@ def test_what_a_resumed_run_undoes_is_not_lost(tmp_path, monkeypatch):
 @pytest.mark.integration
 def test_runs_that_are_killed_lose_nothing(tmp_path):
     """`make chaos` kills all kinds of runs, for minutes."""
-    words = ("--kills", "4", "--minutes", "5", "--only", "sft grpo", "--only", "ppo lora")
+    words = ("--kills", "2", "--minutes", "5", "--only", "sft grpo", "--only", "ppo lora")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "dev.measure.chaos", *words]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)

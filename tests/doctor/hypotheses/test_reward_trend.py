@@ -21,6 +21,7 @@ NOISE = {
 RISE = [0.1, 0.2, 0.15, 0.3, 0.4, 0.35, 0.5, 0.6, 0.55, 0.7]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", NOISE)
 @pytest.mark.parametrize("updates", [3, 9, 40, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 16))])
 def test_noise_is_seldom_called_learning(kind, updates):

@@ -74,6 +74,7 @@ STAYED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", STAYED)
 def test_a_reward_that_did_not_fall_is_left_alone(tmp_path, name):
     for seed in range(12):

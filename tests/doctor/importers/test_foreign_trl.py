@@ -64,6 +64,7 @@ def run_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.integration
 def test_every_place_reports_the_same(run_folder):
     runs = [import_run(read_log(run_folder / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
     state = runs[0]

@@ -62,6 +62,7 @@ def graphs(monkeypatch):
         yield made
 
 
+@pytest.mark.integration
 @settings(max_examples=35)  # by each of three parameters
 @given(PROMPTS)
 def test_any_prompts_are_answered_as_by_padded_rows(model, prompts):

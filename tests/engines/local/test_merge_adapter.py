@@ -115,6 +115,7 @@ def test_the_digest_changes_exactly_when_a_weight_does(recipe, lora):
     assert versions == (0, 1, 2)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("moves", [True, False])
 def test_turns_of_a_run_are_stamped_with_the_weights_that_drew_them(mini, tmp_path, moves):
     """Equal rewards give no gradient, so the weights stay and so does their digest."""

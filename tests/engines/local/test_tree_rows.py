@@ -63,6 +63,7 @@ def model():
 PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_size=1, max_size=8)
 
 
+@pytest.mark.integration
 @settings(max_examples=35)  # by each of three parameters
 @given(PROMPTS)
 def test_any_prompts_are_answered_as_without_sharing(model, prompts):

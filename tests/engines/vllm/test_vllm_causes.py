@@ -15,6 +15,8 @@ from truing.engines.vllm.proof.scores import TOLERANCE
 from truing.errors import EngineError, PublicationError
 from truing.types.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.integration
+
 
 def skewed(logits):
     return logits + torch.linspace(0, 2, logits.shape[-1])

@@ -17,6 +17,8 @@ from truing.types.sample import TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 
+pytestmark = pytest.mark.integration
+
 PARAMS = SamplingParams(max_new_tokens=6, temperature=0.8)
 PROMPT = torch.arange(40, 60)
 

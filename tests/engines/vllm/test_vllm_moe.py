@@ -150,6 +150,7 @@ def test_trained_experts_are_published_and_proven(mixture, train, workers):
     assert scored(policy, list(zip(asked, generate(engine, asked, PARAMS), strict=True))) < 1e-4
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("weight", ["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight"])
 def test_one_element_of_an_expert_or_a_router_shows(mixture, train, monkeypatch, weight):
     server, engine, policy = mixture()

@@ -6,7 +6,7 @@ import time
 import pytest
 from peft_adapters import save_adapter
 from recorded import samples_of
-from runs import assert_same_run
+from runs import assert_same_run, mini_table
 
 import truing
 from dev.faults.fake_vllm.threads import StartedThread, fake_vllm
@@ -34,11 +34,25 @@ def events(run, kind):
     return [event.payload for event in RunReader(run).events() if event.kind == kind]
 
 
-@pytest.mark.parametrize("changes", [LORA, FULL], ids=["lora", "full"])
-def test_a_run_samples_with_the_server_and_proves_each_version(mini, tmp_path, changes):
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory):
+    """The result of a run that nothing disturbs."""
     with fake_vllm():
-        result = train(mini(**changes), tmp_path / "run")
-    reader = RunReader(tmp_path / "run")
+        return train(mini_table(**LORA), tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+@pytest.fixture
+def undisturbed(lora_run):
+    return lora_run.run
+
+
+@pytest.mark.parametrize("weights", ["lora", "full"])
+def test_a_run_samples_with_the_server_and_proves_each_version(lora_run, mini, tmp_path, weights):
+    result = lora_run
+    if weights == "full":
+        with fake_vllm():
+            result = train(mini(**FULL), tmp_path / "run")
+    reader = RunReader(result.run)
     steps = [step for step in reader.steps() if step.stage == "grpo"]
     assert [step.facts["publication"]["version"] for step in steps] == [3, 4, 5]
     for step in steps:
@@ -46,7 +60,7 @@ def test_a_run_samples_with_the_server_and_proves_each_version(mini, tmp_path, c
         assert {turn.sampler_version for row in rows for turn in row.turns} == {
             step.facts["publication"]["version"]
         }
-    claims = [each for found in diagnose_run(tmp_path / "run").findings.values() for each in found]
+    claims = [each for found in diagnose_run(result.run).findings.values() for each in found]
     assert [each.code for each in claims if each.claim.verdict in STRONG_VERDICTS] == []
     assert set(result.evaluations) == {"base", "after_sft", "after_grpo"}
 
@@ -90,13 +104,6 @@ def losses():
         )
 
     return plan
-
-
-@pytest.fixture
-def undisturbed(mini, tmp_path):
-    with fake_vllm():
-        train(mini(**LORA), tmp_path / "undisturbed")
-    return tmp_path / "undisturbed"
 
 
 def test_a_lost_server_is_replaced_and_its_answers_are_sampled_under_the_same_keys(

@@ -110,6 +110,7 @@ COARSE = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", first(2, COARSE))
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
     trl_trainer = trainer(model=wide_folder, **coarse | COARSE[name])
@@ -181,6 +182,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", first(8, PLANTED))
 def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkeypatch, name):
     method, wrap, code = PLANTED[name]
@@ -203,6 +205,7 @@ def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder
     assert code in fired(result)
 
 
+@pytest.mark.integration
 def test_a_layer_whose_gradient_is_lost_is_found_in_another_precision_too(trainer, wide_folder, coarse):
     trl_trainer = trainer(model=wide_folder, max_steps=1, **coarse)
     trl_trainer.add_callback(Forgetful())
@@ -230,6 +233,7 @@ def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):
     assert "RWD002" in fired(result, strong=False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_a_layer_whose_gradient_is_lost_on_its_way_is_proven(trainer, accumulated):
     trl_trainer = trainer(gradient_accumulation_steps=accumulated)

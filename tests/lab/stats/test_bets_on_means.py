@@ -131,6 +131,7 @@ def test_bets_on_signs_would_fail_the_same_test(name):
     assert (max_wealth(data) * 0.05 >= 1).mean() > 0.15
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["mostly a gain, rarely all is lost", "outcomes", "skewed", "symmetric"])
 @pytest.mark.parametrize("pairs", [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 64))])
 def test_bounds_hold_the_mean_as_often_as_stated(name, pairs):

@@ -136,6 +136,7 @@ def test_the_null_test_would_see_a_cheat():
     assert (max_wealth(data) * 0.05 >= 1).mean() > 0.05 + 3 * math.sqrt(0.05 * 0.95 / SEQUENCES)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name",
     [

@@ -26,6 +26,7 @@ LARGEST_GROWTH = 40 * 2**20
 """Bytes for 800 shapes, of which each takes a quarter of a megabyte and more."""
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 def test_new_shapes_do_not_take_more_and_more_memory():
     names = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")

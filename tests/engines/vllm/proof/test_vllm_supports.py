@@ -45,6 +45,7 @@ def test_a_healthy_server_keeps_the_declared_ids(publish, name, dtype):
     assert publish(DECLARED[name], dtype)["turns"]["truncated"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "changes", "cause"),
     [

@@ -30,7 +30,8 @@ PYTHON = os.environ.get("TRUING_VLLM", str(ROOT / ".venv" / "vllm" / "bin" / "py
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the environment with vLLM."""
+    """Mark what needs the environment with vLLM; the largest server first, before files share others."""
+    items.sort(key=lambda item: item.path != HERE / "test_real_tensor_parallel.py")
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.engines)

@@ -52,9 +52,11 @@ def requests_of(policy, key="drawn"):
     return [Request(row, (key, i)) for i, row in enumerate(canary_prompts(policy))]
 
 
-def next_logits(policy, ids):
+def logits_of(policy, request, turn):
+    """The logits that each token of a turn was drawn from, by transformers' own forward."""
+    ids = torch.cat([request.prompt_ids, turn.token_ids[:-1]])
     with torch.no_grad():
-        return causal_model(policy)(ids[None]).logits[0, -1:].float()
+        return causal_model(policy)(ids[None], logits_to_keep=len(turn.token_ids)).logits[0].float()
 
 
 @pytest.mark.parametrize("name", PARAMS)
@@ -85,10 +87,8 @@ def test_support_is_the_set_of_ids_that_could_be_sampled(smollm2, published, nam
     params = replace(PARAMS[name], max_new_tokens=5, min_new_tokens=min(4, PARAMS[name].min_new_tokens))
     requests = requests_of(smollm2.policy, "support")
     for request, turn in zip(requests, generate(published, requests, params), strict=True):
-        for t in range(len(turn.token_ids)):
-            history = turn.token_ids[None, :t]
-            logits = next_logits(smollm2.policy, torch.cat([request.prompt_ids, history[0]]))
-            allowed = processed_logits(logits, params, history)[0] > -torch.inf
+        for t, logits in enumerate(logits_of(smollm2.policy, request, turn)):
+            allowed = processed_logits(logits[None], params, turn.token_ids[None, :t])[0] > -torch.inf
             assert sorted(turn.support.at(t).tolist()) == support_ids(allowed).tolist()
 
 
@@ -100,9 +100,7 @@ def test_greedy_takes_the_most_likely_id(smollm2, published):
         strict=True,
     ):
         assert not turn.logprob.any()
-        for t, token in enumerate(turn.token_ids.tolist()):
-            logits = next_logits(smollm2.policy, torch.cat([request.prompt_ids, turn.token_ids[:t]]))
-            assert token == int(logits.argmax())
+        assert turn.token_ids.tolist() == logits_of(smollm2.policy, request, turn).argmax(-1).tolist()
 
 
 def test_turns_end_at_their_limit_or_at_a_declared_stop_id(smollm2, published):

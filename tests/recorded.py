@@ -86,9 +86,12 @@ class RecordedSample(SimpleNamespace):
 def samples_of(table: StepTable) -> list[RecordedSample]:
     numbers = {name: table.stream(name).float() for name in (*FLOAT_STREAMS, *PASS_STREAMS)}
     streams = numbers | dict(table.tokens)
+    routes = table.routes or [None] * len(table.samples)
     return [
-        RecordedSample(**vars(sample) | {name: stream[part] for name, stream in streams.items()})
-        for _, sample, part in table.slices()
+        RecordedSample(
+            **vars(sample) | {"routes": routes[i]} | {name: stream[part] for name, stream in streams.items()}
+        )
+        for i, sample, part in table.slices()
     ]
 
 

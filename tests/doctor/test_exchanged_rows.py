@@ -91,7 +91,7 @@ def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
     with patched("truing.learner.step:skip_update_reason", far_at_third):
         assert run_fault(run, tmp_path).error == ""
     *_, step = recorded_steps(tmp_path / "capped" / RUN_DIR)
-    assert {row.inner_step for row in step.samples} == {0, 1, 2}
+    assert set(step.optimizer_step_of_sample.tolist()) == {0, 1, 2}
     results = [
         each
         for each in diagnose_run(tmp_path / "capped" / RUN_DIR).results()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from architectures import SMALL
+from recorded import samples_of
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -219,15 +220,14 @@ def test_the_first_ratios_are_one_with_everything_on(model_folder, tmp_path, fam
     stages = ["grpo"] if family == "deepseek_v3" else ["sft", "grpo"]  # docs/templates.md says why
     recipe = RECIPE | {"name": family, "stages": stages, "model": {"name": str(model_folder(family))}}
     run = RunReader(truing.train(recipe, env=World(), out=tmp_path / "run").run)
-    rows = run.samples("grpo", 0)
-    samples = [row.sample for row in rows]
-    drawn = torch.cat([sample.token_ids[sample.policy_mask] for sample in samples])
+    rows = samples_of(run.find_table("grpo", 0))
+    drawn = torch.cat([sample.token_ids[sample.policy_mask] for sample in rows])
     apart = [(row.new_logprob - row.sampler_logprob)[row.policy_mask] for row in rows]
     assert len(drawn) > 100
     assert torch.cat(apart).abs().max() < 2e-5
-    assert all(torch.equal(sample.policy_mask, sample.origin == Origin.SAMPLED) for sample in samples)
-    assert any((sample.origin == Origin.FORCED).any() for sample in samples)
-    turns = Counter(sample.rollout_id for sample in samples for _ in sample.turns)
+    assert all(torch.equal(sample.policy_mask, sample.origin == Origin.SAMPLED) for sample in rows)
+    assert any((sample.origin == Origin.FORCED).any() for sample in rows)
+    turns = Counter(sample.rollout_id for sample in rows for _ in sample.turns)
     assert max(turns.values()) == 3
 
 
@@ -260,13 +260,15 @@ def test_sft_shows_what_the_template_writes(model_folder, tmp_path, family):
     recipe = RECIPE | {"name": family, "stages": ["sft"], "model": {"name": str(model_folder(family))}}
     run = RunReader(truing.train(recipe, env=World(), out=tmp_path / "run").run)
     tokenizer = AutoTokenizer.from_pretrained(run.run_dir / "tokenizer")
-    for row in run.samples("sft", 0):
-        sample = row.sample
+    for row in samples_of(run.find_table("sft", 0)):
+        sample = row
         assert torch.equal(sample.supervised_mask, sample.origin == Origin.DEMO)
         for turn in sample.turns:
             ids = sample.token_ids[turn.start : turn.end]
             assert sample.supervised_mask[turn.start : turn.end].all()
             assert int(ids[-1]) in tokenizer.convert_tokens_to_ids(FAMILIES[family][3])
-    learnt = "".join(tokenizer.decode(row.token_ids[row.supervised_mask]) for row in run.samples("sft", 0))
+    learnt = "".join(
+        tokenizer.decode(row.token_ids[row.supervised_mask]) for row in samples_of(run.find_table("sft", 0))
+    )
     assert learnt.count("It is été 🙂.") == 4
     assert learnt.count("Bye.") == 4

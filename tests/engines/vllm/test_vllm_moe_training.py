@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recorded import samples_of
 
 import truing
 from dev.faults.fake_vllm.threads import fake_vllm
@@ -39,9 +40,9 @@ def test_a_run_replays_the_routes_of_an_engine_that_rounds_otherwise(mini, tmp_p
         assert step.metrics["mismatch/max_abs"] < 1e-5
         assert 0.01 < step.metrics["mismatch/routes_differ"] < 0.3
         assert step.metrics["mismatch/routes_rounding"] < 0.01
-        for row in run.samples(step.stage, step.step):
+        for row in samples_of(run.find_table(step.stage, step.step)):
             routes = row.routes
-            assert routes.shape == (len(row.sample), LAYERS, CHOSEN)
+            assert routes.shape == (len(row), LAYERS, CHOSEN)
             assert bool((routes[-1] == NO_ROUTE).all())
             assert int(routes[:-1].min()) >= 0
 
@@ -68,7 +69,7 @@ def test_a_run_whose_engine_returns_no_routes_says_so_and_measures_rounding(mini
     for step in run.steps():
         assert "mismatch/routes_differ" not in step.metrics
         assert step.metrics["mismatch/routes_rounding"] < 0.01
-        assert all(row.routes is None for row in run.samples(step.stage, step.step))
+        assert all(row.routes is None for row in samples_of(run.find_table(step.stage, step.step)))
 
 
 def test_demonstrations_route_by_themselves(mini, tmp_path):
@@ -76,7 +77,7 @@ def test_demonstrations_route_by_themselves(mini, tmp_path):
     with fake_vllm():
         run = train(table, tmp_path / "run")
     for step in run.steps():
-        for row in run.samples(step.stage, step.step):
+        for row in samples_of(run.find_table(step.stage, step.step)):
             assert bool((row.origin == Origin.DEMO).any())
             assert row.routes is None
 
@@ -87,7 +88,7 @@ def test_old_log_probabilities_are_along_the_routes_too(mini, tmp_path, correcti
     with rounds_otherwise(), fake_vllm():
         run = train(table, tmp_path / "run")
     for step in run.steps():
-        for row in run.samples(step.stage, step.step):
+        for row in samples_of(run.find_table(step.stage, step.step)):
             sampled = row.kl_mask
             old, own = row.old_logprob[sampled], row.sampler_logprob[sampled]
             assert torch.allclose(old, own, atol=1e-5)

@@ -188,6 +188,7 @@ def test_retries_wait_twice_as_long_each_time(serve, judge, monkeypatch):
 
 def test_nobody_there(serve, judge):
     server = serve((200, ""))
+    server.shutdown()  # a thread that waits for a request would take one more
     server.server_close()
     with pytest.raises(JudgeUnavailable, match="ConnectError"):
         judge(server, retries=0)(attempt(), TASK)

@@ -1,4 +1,7 @@
-"""Real vLLM servers on the CPU, one per model, that all tests here share: each start takes half a minute."""
+"""Real vLLM servers on the CPU, one per model: each start takes half a minute, and each takes some 3 GB.
+
+Where one file alone uses a server, it ends with that file.
+"""
 
 import copy
 import os
@@ -123,14 +126,14 @@ def qwen3(folder: Path, *, tied: bool, heads: int = 3) -> dict[str, str]:
     return {"name": str(folder)}
 
 
-@pytest.fixture(scope="session", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
 def full_qwen3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Qwen3 without an adapter: all weights are trained."""
     with serve(model=qwen3(tmp_path_factory.mktemp("full"), tied=request.param)) as served:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mixture() -> Iterator[Served]:
     """A mixture of experts: all weights are trained."""
     with serve(model={"name": "tiny-moe"}) as served:

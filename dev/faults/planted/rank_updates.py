@@ -124,13 +124,13 @@ RANK_OWN_ADVANTAGES = Fault(
 
 
 def _rank_own_denominators(real):
-    def backward(learner, micro, terms_with_denominator, trace, where):
+    def backward(learner, micro, terms_with_denominator, done, where):
         terms = [term for term, _ in terms_with_denominator]
-        rows = [row for row in trace.samples if any(term.has_gradient(row) for term in terms)]
+        rows = [row for row in done.samples if any(term.has_gradient(row) for term in terms)]
         own = [row for part in learner.micro_batches(rows) if not part.is_padding for row in part.samples]
         if not where.startswith("the doctor"):
             terms_with_denominator = [(term, term.denominator(own)) for term in terms]
-        real(learner, micro, terms_with_denominator, trace, where)
+        real(learner, micro, terms_with_denominator, done, where)
 
     return backward
 
@@ -238,13 +238,13 @@ RANK_SAMPLER_STALE = Fault(
 def _rank_skips_micro_batch(real):
     calls = count()
 
-    def backward(learner, micro, terms_with_denominator, trace, where):
+    def backward(learner, micro, terms_with_denominator, done, where):
         is_dropped = not where.startswith("the doctor") and next(calls) % 2
         real(
             learner,
             micro._replace(is_padding=True) if is_dropped else micro,
             terms_with_denominator,
-            trace,
+            done,
             where,
         )
 

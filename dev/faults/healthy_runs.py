@@ -13,6 +13,7 @@ import tomli_w
 
 from dev.faults.fault import Fault
 from dev.faults.run_fault import table_of
+from truing.trainer.preflight import random_reward
 
 PPO = {
     "stages": ["sft", "ppo"],
@@ -269,7 +270,7 @@ def healthy_runs() -> dict[str, Fault]:
                 expected=(),
                 changes={**overrides, "seed": seed},
                 healthy=True,
-                **({"reward": None} if own else {}),
+                reward=None if own else random_reward,
             )
     return runs
 

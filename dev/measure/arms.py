@@ -108,7 +108,7 @@ def report(folder: Path) -> str:
 
 def main() -> None:
     """Run the missing arms, or report the finished ones."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("recipe")
     parser.add_argument("keys", nargs="*", metavar="key=value")

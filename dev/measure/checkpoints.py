@@ -10,15 +10,16 @@ import argparse
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 import psutil
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint import DefaultSavePlanner
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from truing.distributed.ranks import Ranks, join
@@ -35,7 +36,8 @@ def main() -> None:
     args = parser.parse_args()
     ranks = join("cpu", timeout=300).with_mesh("cpu", replicate=1)
     group = dist.new_group(backend="gloo")  # the exchanges of a background thread must not meet the others
-    tensors = {
+    assert isinstance(group, dist.ProcessGroup)
+    tensors: dict[str, Tensor] = {
         f"layer{index}.{part}": distribute_tensor(torch.randn(WIDTH, WIDTH), ranks.mesh, [Shard(0)])
         for index in range(args.million * 10**6 // WIDTH**2)
         for part in ("weight", "exp_avg", "exp_avg_sq")
@@ -76,13 +78,14 @@ def foreground(folder: Path, tensors: dict[str, Tensor], ranks: Ranks) -> str:
 def background(folder: Path, tensors: dict[str, Tensor], ranks: Ranks, group: dist.ProcessGroup) -> str:
     """Copy, write in a thread, and multiply matrices until it is done."""
     start = time.perf_counter()
-    written = dcp.async_save(
+    written = async_save(
         {f"trainable/{name}": tensor for name, tensor in tensors.items()},
         storage_writer=ShardWriter(folder, ["trainable"], ranks, lambda: None),
         planner=DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False),
         process_group=group,
     )
     waited = time.perf_counter() - start
+    assert isinstance(written, Future)
     rate = multiplied(written.done)
     written.result()
     return f"; training waits {waited:.2f} s, then {rate:.0f} products a second"

@@ -24,7 +24,7 @@ import torch
 
 import truing
 from truing.config import Recipe, load_recipe
-from truing.engines.base import Request, generate
+from truing.engines.base import Engine, Request, generate
 from truing.engines.open_engine import open_engine
 from truing.engines.vllm.engine import VllmEngine
 from truing.engines.vllm.params import to_vllm
@@ -56,7 +56,6 @@ def throughput(recipe: Recipe, count: int, new_tokens: int, repeats: int) -> Non
     loaded, policy = load_policy(recipe)
     params = SamplingParams(max_new_tokens=new_tokens)
     with closing(open_engine(recipe, loaded, policy)) as engine, vllm_alone(recipe, engine) as alone:
-        assert isinstance(engine, VllmEngine)
         ratios = []
         print(f"{'':>6}{'truing':>12}{'vllm':>12}{'ratio':>8}   tokens/s, {count} requests of {new_tokens}")
         for repeat in range(-1, repeats):  # the first measurement warms up
@@ -73,11 +72,12 @@ def throughput(recipe: Recipe, count: int, new_tokens: int, repeats: int) -> Non
 
 @contextmanager
 def vllm_alone(
-    recipe: Recipe, engine: VllmEngine
+    recipe: Recipe, engine: Engine
 ) -> Iterator[Callable[[Sequence[Request], SamplingParams], float]]:
     """Give a function that returns the tokens per second of ``LLM.generate`` for requests."""
+    assert isinstance(engine, VllmEngine)
     publication = engine._publication
-    assert recipe.lora is not None
+    assert recipe.lora
     assert publication is not None
     assert recipe.engine.python is not None
     arguments: dict[str, Any] = {
@@ -106,7 +106,6 @@ def vllm_alone(
             env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "2"},
         )
     assert process.stdin is not None
-    assert process.stdout is not None
     print(json.dumps(arguments), file=process.stdin, flush=True)
 
     def measure(requests: Sequence[Request], params: SamplingParams) -> float:
@@ -114,6 +113,7 @@ def vllm_alone(
             {"token_ids": each.prompt_ids.tolist(), "sampling_params": to_vllm(params, each.rng_key)}
             for each in requests
         ]
+        assert process.stdout is not None
         print(json.dumps(bodies), file=process.stdin, flush=True)
         measured = json.loads(process.stdout.readline())
         return measured["tokens"] / measured["seconds"]

@@ -101,7 +101,7 @@ def process_costs(env: Any, tasks: Sequence[Any], processes: int, repeats: int) 
 
 def main() -> None:
     """Measure both ways, in turns."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--attempts", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--processes", type=int, default=4)

@@ -76,7 +76,7 @@ def generation_job(rows: int, seed: int) -> dict[str, Any]:
     """Return the job of all sides: prompts of 38 to some 140 tokens as ids, and the stop ids."""
     tokenizer = load_tokenizer(resolve_model(MODEL))
     render = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
-    conversations = [
+    conversations: list[Any] = [
         Case("", "", 1, 1, 1, lora=False, sums=i % 8).conversations(i + 1)[i] for i in range(rows)
     ]
     return {
@@ -105,7 +105,7 @@ def measure_truing(job: dict[str, Any]) -> dict[str, float]:
 
 def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
     """Measure transformers' generate, with a cache, on rows padded to the longest."""
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         job["model"], dtype=torch.float32, trust_remote_code=False
     ).eval()
     longest = max(map(len, job["prompts"]))

@@ -121,7 +121,7 @@ def drawn(hypothesis: str, label: str, seed: int, arm: str, metrics: Mapping[str
 
 def main() -> None:
     """Simulate labs, judge them, and print how often that is right."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="new; the lab that the simulated ones share")
     for name, value in (("--labs", 400), ("--hypotheses", 6), ("--seeds", 24), ("--jobs", 2)):
         parser.add_argument(name, type=int, default=value)

@@ -145,7 +145,7 @@ def tokens_per_second(
 
 def main() -> None:
     """Print the medians and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--vllm", help="the Python of an environment with vLLM")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--attempts", type=int, default=192)

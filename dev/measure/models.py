@@ -75,7 +75,7 @@ no adapter can train them: name the attention layers in `lora.targets`, or train
 
 def main() -> None:
     """Test the given types, or all."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("types", nargs="*", help="model types; by default every one")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each")
     given = parser.parse_args()

@@ -150,7 +150,7 @@ SHARE, STAGE_SHARE = 0.2, 0.15
 @cache
 def model_folders() -> Mapping[str, Path]:
     """Write models of other families with random weights; return their folders by name."""
-    size = {
+    size: Mapping[str, Any] = {
         "vocab_size": 300,
         "hidden_size": 64,
         "num_hidden_layers": 2,

@@ -12,8 +12,10 @@ import re
 import tempfile
 import threading
 from pathlib import Path
+from typing import cast
 
 import torch
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from truing.api import env_from_recipe
@@ -83,7 +85,9 @@ def write(folder: Path, dtype: torch.dtype) -> None:
             "head_dim": 64,
         }
     )
-    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    cast(nn.Module, model).to(dtype)  # transformers' decorator hides that it is a method
+    model.save_pretrained(folder)
 
 
 def measured(recipe: Recipe, ranks: Ranks) -> tuple[int, int, int]:

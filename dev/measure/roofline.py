@@ -117,10 +117,12 @@ def lower_bounds(
     """Return the least seconds of each part of a step."""
     rows, weight_count = case.prompts * case.group_size, weights.body + weights.head
     computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
-    tree = build_tree([sample.token_ids[:-1] for sample in record.samples])
+    ids = [record.streams["token_ids"][part] for _, _, part in record.slices()]
+    tree = build_tree([each[:-1] for each in ids])
     attention = 4 * weights.queries * mean_keys_per_query(tree) * computed
     products = 2 * (weights.body * computed + weights.head * scored)
-    prompt_tree = build_tree([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
+    starts = [sample.turns[-1].start for sample in record.samples]
+    prompt_tree = build_tree([each[:start] for each, start in zip(ids, starts, strict=True)])
     policy_tokens = rows * (case.turns - 1) * case.new_tokens
     prompt_tokens = len(prompt_tree.keys_L) - policy_tokens
     prefill = 2 * (weights.body * prompt_tokens + weights.head * rows * case.turns)

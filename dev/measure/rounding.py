@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,8 +52,11 @@ def main() -> None:
     plain_facts = cross_check.plain_facts
 
     def watched(
-        learner: Learner, rows: Sequence[Sample], batched: Mapping[str, Tensor], alone: object
-    ) -> object:
+        learner: Learner,
+        rows: Sequence[Sample],
+        batched: Mapping[str, Tensor],
+        alone: Mapping[str, Tensor],
+    ) -> dict[str, Any]:
         measured.append(errors_of(learner, rows, batched))
         return plain_facts(learner, rows, batched, alone)
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -108,7 +108,7 @@ class Soak:
         self.steps: list[float] = []
         self.updates = 0
 
-    def __call__(self, kind: str, facts: Mapping[str, Any]) -> str | None:
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> Literal["stop"] | None:
         """Take an event of the run; return ``"stop"`` at its end."""
         if kind != "step":
             return None

@@ -27,7 +27,10 @@ import datasets
 import peft
 import torch
 import transformers
-import trl
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from truing.doctor.verdict import FINDING_VERDICTS
 from truing.integrations.trl import audit
@@ -159,14 +162,14 @@ def every() -> Iterator[Case]:
                 yield Case(trainer, next(models), precision, name, adapter, 0)
 
 
-def chance(completions: list[Any], **_: Any) -> list[float]:
+def chance(completions: list[Any], **_: Any) -> list[float | None]:
     """Return rewards by the answers' digests, so that groups have a signal."""
     return [int(hashlib.md5(str(each).encode()).hexdigest(), 16) % 5 / 4 for each in completions]
 
 
 def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
     """Return the TRL trainer of a case."""
-    own = {
+    own: dict[str, Any] = {
         "output_dir": out,
         "max_steps": updates,
         "learning_rate": 1e-3,
@@ -187,11 +190,11 @@ def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
     numbers = [chance_of.randrange(10 ** chance_of.randrange(1, 4)) for _ in range(32)]
     prompts = [[{"role": "user", "content": f"what is {i} and {i}?"}] for i in numbers]
     if case.trainer == "GRPO":
-        own |= {"num_generations": 4, "max_completion_length": 12, "beta": 0.0} | GRPO[case.options]
+        own |= {"num_generations": 4, "max_completion_length": 12, "beta": 0.0, **GRPO[case.options]}
         rows = [{"prompt": prompt} for prompt in prompts]
-        return trl.GRPOTrainer(
+        return GRPOTrainer(
             model=str(model),
-            args=trl.GRPOConfig(**own),
+            args=GRPOConfig(**own),
             reward_funcs=[chance],
             train_dataset=datasets.Dataset.from_list(rows),
             peft_config=adapter,
@@ -200,9 +203,9 @@ def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
         {"prompt": prompt, "completion": [{"role": "assistant", "content": f"it is {'x' * (i % 5)}{2 * i}"}]}
         for prompt, i in zip(prompts, numbers, strict=True)
     ]
-    return trl.SFTTrainer(
+    return SFTTrainer(
         model=str(model),
-        args=trl.SFTConfig(**own | SFT[case.options]),
+        args=SFTConfig(**{**own, **SFT[case.options]}),
         train_dataset=datasets.Dataset.from_list(rows),
         peft_config=adapter,
     )

@@ -12,8 +12,9 @@ from typing import Any
 
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from transformers import PreTrainedTokenizerBase, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from dev.measure.cases import REPLY, Case, even_share
 from dev.measure.random_models import model_folder
@@ -61,6 +62,7 @@ class MultiTurnRollout:
     def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         """Return the ids of prompts and of all turns, and which of these were sampled."""
         tokenizer = trainer.processing_class
+        assert isinstance(tokenizer, PreTrainedTokenizerBase)
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         reply = tokenizer(
             f"{tokenizer.eos_token}\n<|im_start|>user\n{REPLY}<|im_end|>\n<|im_start|>assistant\n"

@@ -14,8 +14,8 @@ def main() -> None:
     """Measure each line of requests."""
     answers = os.fdopen(os.dup(1), "w")  # vLLM writes to standard output too
     os.dup2(2, 1)
-    from vllm import LLM, SamplingParams
-    from vllm.lora.request import LoRARequest
+    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports] (in its own environment)
+    from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports] (the same)
 
     arguments = json.loads(sys.stdin.readline())
     adapter = LoRARequest("adapter", 1, arguments.pop("adapter"))

@@ -12,7 +12,7 @@ from typing import Any
 
 def measure(job: dict[str, Any]) -> dict[str, float]:
     """Return tokens and seconds of the second call; the first warms up."""
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # installed in its own environment
+    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports] (in its own environment)
 
     longest = max(map(len, job["prompts"])) + job["max_new_tokens"]
     options = {"dtype": "float32", "max_model_len": longest, "enable_prefix_caching": True}

@@ -127,7 +127,7 @@ def small_trainer(base: Path | str, algo: str, env: Env, /, **changes: Any) -> S
 
     On a table all but the head is frozen, so that the policy is the table and nothing else.
     """
-    stage, keys = (POLICY_ALGOS | SUPERVISED_ALGOS)[algo]
+    stage, keys = {**POLICY_ALGOS, **SUPERVISED_ALGOS}[algo]
     cfg = {"steps": 1000, "learning_rate": LEARNING_RATE, **_sizes(stage), **keys, **changes.pop("stage", {})}
     recipe = {
         "name": "probe",

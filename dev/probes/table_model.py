@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from truing.models.save import save_model
 from truing.models.tiny import byte_tokenizer
@@ -49,11 +50,12 @@ def _table() -> LlamaForCausalLM:
         bos_token_id=None,
         eos_token_id=END_ID,
         pad_token_id=258,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # pyright: ignore[reportCallIssue] (no field: a keyword of its base)
     )
     with torch.random.fork_rng(devices=[]):
         model = LlamaForCausalLM(config)
     layer = model.model.layers[0]
+    assert isinstance(layer, LlamaDecoderLayer)
     layer.self_attn.o_proj.weight.zero_()
     layer.mlp.down_proj.weight.zero_()
     root = VOCABULARY**0.5

@@ -204,6 +204,7 @@ def _calls(trainer: SmallTrainer) -> float:
 def _left_padded(samples: Sequence[Sample], weights: Sequence[float]) -> dict[str, Tensor]:
     """Return gradients of −Σ weight · A · log π by name, of a new plain model without trees or chunks."""
     model, longest = tiny_model(), max(map(len, samples))
+    assert model.config.pad_token_id is not None
     ids_BT = torch.full((len(samples), longest), model.config.pad_token_id)
     weighted_advantage_BT = torch.zeros(len(samples), longest)
     for b, (row, weight) in enumerate(zip(samples, weights, strict=True)):

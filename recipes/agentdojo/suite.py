@@ -38,7 +38,7 @@ class OfficeTime(datetime.datetime):
 
 # The two modules that use the machine's time.
 for module in (cloud_drive_client, email_client):
-    module.datetime = SimpleNamespace(**{**vars(datetime), "datetime": OfficeTime})
+    vars(module)["datetime"] = SimpleNamespace(**{**vars(datetime), "datetime": OfficeTime})
 
 
 class Suite:

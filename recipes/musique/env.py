@@ -82,7 +82,7 @@ class Musique:
             return super().__new__(cls)
         from .search import MusiqueSearch
 
-        return super().__new__(MusiqueSearch)
+        return object.__new__(MusiqueSearch)
 
     def __init__(self, config: MusiqueConfig) -> None:
         self.config = config

@@ -24,7 +24,7 @@ SOURCES = ("direct", "referral", "search engine", "social media")
 class Analytics:
     """Six tools over the visits, which never change; the plots that were made are the state."""
 
-    def __init__(self, visits: Sequence[Row], plots: Table) -> None:
+    def __init__(self, visits: Sequence[Row], plots: Table[str]) -> None:
         self.visits, self.plots = visits, plots
 
     def get_visitor_information_by_id(self, visitor_id: str) -> list[Row]:

@@ -13,7 +13,7 @@ SHOWN = 5
 class Calendar:
     """Five tools over the events."""
 
-    def __init__(self, events: Table) -> None:
+    def __init__(self, events: Table[str]) -> None:
         self.events = events
 
     def get_event_information_by_id(self, event_id: str, field: str) -> Row:

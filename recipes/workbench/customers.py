@@ -1,9 +1,12 @@
 """The customer records (CRM) of WorkBench."""
 
-from .tables import Row, Table, contains, one_of
+from collections.abc import Mapping
+
+from .tables import Table, contains, one_of
 
 STATUSES = ("Qualified", "Won", "Lost", "Lead", "Proposal")
 PRODUCTS = ("Software", "Hardware", "Services", "Consulting", "Training")
+Customer = Mapping[str, str | None]
 SHOWN = 5
 """A search shows so many customers, as the tool's description says."""
 
@@ -11,7 +14,7 @@ SHOWN = 5
 class Customers:
     """Four tools over the customers."""
 
-    def __init__(self, customers: Table) -> None:
+    def __init__(self, customers: Table[str | None]) -> None:
         self.customers = customers
 
     def search_customers(  # noqa: PLR0913 — the parameters of the published tool
@@ -25,7 +28,7 @@ class Customers:
         last_contact_date_max: str = "",
         follow_up_by_min: str = "",
         follow_up_by_max: str = "",
-    ) -> list[Row]:
+    ) -> list[Customer]:
         """The first customers that hold all the given texts, with dates in the given ranges."""
         filters = {
             "customer_name": customer_name,
@@ -39,7 +42,7 @@ class Customers:
             "follow_up_by": (follow_up_by_min, follow_up_by_max),
         }
 
-        def keep(customer: Row) -> bool:
+        def keep(customer: Customer) -> bool:
             return all(contains(customer[field], text) for field, text in filters.items()) and all(
                 _within(customer[field], *limits) for field, limits in ranges.items()
             )

@@ -86,8 +86,8 @@ def _rows(path: Path) -> list[Row]:
     return [cells.root for cells in read_records(path, _Cells)]
 
 
-def _table(path: Path, key: str) -> Table:
-    """A table by its key column."""
+def _table(path: Path, key: str) -> Table[Any]:
+    """A table by its key column; customers may be added without some columns."""
     return Table(key, {row[key]: row for row in _rows(path)})
 
 

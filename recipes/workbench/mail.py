@@ -13,7 +13,7 @@ NOW = "2023-11-30 00:00:00"
 class Mail:
     """Six tools over the mails."""
 
-    def __init__(self, emails: Table) -> None:
+    def __init__(self, emails: Table[str]) -> None:
         self.emails = emails
 
     def get_email_information_by_id(self, email_id: str, field: str) -> Row:

@@ -21,10 +21,10 @@ from .tables import Row, Table
 class InitialState:
     """The data before any action."""
 
-    events: Table
-    emails: Table
-    tasks: Table
-    customers: Table
+    events: Table[str]
+    emails: Table[str]
+    tasks: Table[str]
+    customers: Table[str | None]
     visits: Sequence[Row]
     addresses: Sequence[str]
 
@@ -35,7 +35,7 @@ class Office:
     def __init__(self, start: InitialState) -> None:
         events, emails = start.events.fresh(), start.emails.fresh()
         tasks, customers = start.tasks.fresh(), start.customers.fresh()
-        plots = Table("plot_id", {})
+        plots: Table[str] = Table("plot_id", {})
         self.tables = {
             "calendar": events,
             "email": emails,

@@ -9,7 +9,7 @@ BOARDS = ("Back end", "Front end", "Design")
 class Projects:
     """Five tools over the tasks of the team."""
 
-    def __init__(self, tasks: Table) -> None:
+    def __init__(self, tasks: Table[str]) -> None:
         self.tasks = tasks
 
     def get_task_information_by_id(self, task_id: str, field: str) -> Row:

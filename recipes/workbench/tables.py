@@ -2,35 +2,38 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from truing.envs.tools import ToolError
 
-Row = Mapping[str, str | None]
-"""Column → text; None where a row was added without it. A row is replaced, never changed in place."""
+Row = Mapping[str, str]
+"""Column → text. A row is replaced, never changed in place."""
+
+Cell = TypeVar("Cell")
+"""Text, or also None: a customer may be added without some columns."""
 
 
-class Table:
+class Table(Generic[Cell]):
     """Rows by id. Episodes share the rows that they do not touch, so that a fresh table costs little."""
 
-    def __init__(self, key: str, rows: Mapping[str, Row]) -> None:
+    def __init__(self, key: str, rows: Mapping[str, Mapping[str, Cell]]) -> None:
         self.key, self.start, self.rows = key, rows, dict(rows)
 
-    def fresh(self) -> "Table":
+    def fresh(self) -> "Table[Cell]":
         """The table as it was loaded."""
         return Table(self.key, self.start)
 
-    def search(self, keep: Callable[[Row], bool]) -> list[Row]:
+    def search(self, keep: Callable[[Mapping[str, Cell]], bool]) -> list[Mapping[str, Cell]]:
         """The rows that a test keeps, in the order of the table."""
         return [row for row in self.rows.values() if keep(row)]
 
-    def row(self, row_id: str) -> Row:
+    def row(self, row_id: str) -> Mapping[str, Cell]:
         """The row of that id."""
         if row_id not in self.rows:
             raise ToolError(f"there is no {self.key} {row_id!r}")
         return self.rows[row_id]
 
-    def field(self, row_id: str, field: str) -> Row:
+    def field(self, row_id: str, field: str) -> Mapping[str, Cell]:
         """One field of a row, with its name."""
         return {field: self.row(row_id)[self._known(field)]}
 
@@ -38,11 +41,11 @@ class Table:
         """One more than the largest id, without leading zeros."""
         return str(max(map(int, self.rows), default=-1) + 1)
 
-    def add(self, row_id: str, row: Row) -> None:
+    def add(self, row_id: str, row: Mapping[str, Cell]) -> None:
         """Append a row under a new id."""
         self.rows[row_id] = row
 
-    def change(self, row_id: str, field: str, value: str) -> None:
+    def change(self, row_id: str, field: str, value: Cell) -> None:
         """Set one field of a row."""
         self.rows[row_id] = {**self.row(row_id), self._known(field): value}
 
@@ -73,7 +76,7 @@ class Table:
         return field
 
 
-def _changes(row_id: str, before: Row, after: Row) -> dict[str, Any]:
+def _changes(row_id: str, before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
     """The fields of a row that differ."""
     return {"id": row_id} | {
         field: [before[field], after[field]] for field in before if before[field] != after[field]

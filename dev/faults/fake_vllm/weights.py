@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -87,7 +87,9 @@ class HeldModel:
     def __init__(self, folder: Path, dtype: torch.dtype, max_rank: int) -> None:
         self.base, self.dtype, self.max_rank = read_base(folder, dtype), dtype, max_rank
         self.layers = {n: m for n, m in self.base.named_modules() if isinstance(m, nn.Linear)}
-        self.head = self.base.get_output_embeddings()
+        head = self.base.get_output_embeddings()
+        assert isinstance(head, nn.Linear)
+        self.head = head
         self.packed_head = self.head.weight.detach().clone()
         self.routed = bool(routers_of(self.base))
         self.slot: Adapter = {}  # of the adapter that was loaded last
@@ -147,10 +149,10 @@ class HeldModel:
         cache.add_routes(prefix.routes)
         logits = self.forward(ids[start:], scope, cache)
         if cached:
+            held: Any = cache.layers  # each has keys and values: the cache is filled
             for end in range(start + BLOCK, len(ids) + 1, BLOCK):
                 layers = [
-                    (layer.keys[:, :, :end].clone(), layer.values[:, :, :end].clone())
-                    for layer in cache.layers
+                    (layer.keys[:, :, :end].clone(), layer.values[:, :, :end].clone()) for layer in held
                 ]
                 routes = cache.routes
                 self._prefixes[(*scope, *ids[:end])] = Prefix(

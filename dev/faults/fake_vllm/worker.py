@@ -28,7 +28,7 @@ class _BaseLayer:
     ``copies`` are the workers that hold the same rows of each part.
     """
 
-    parts: Sequence[nn.Module]
+    parts: Sequence[nn.Linear]
     share: Share
     copies: Sequence[int]
     row_parallel: bool
@@ -62,17 +62,17 @@ class _BaseLayer:
 class _Router:
     """A router, which is no linear layer in transformers; each worker holds all of it."""
 
-    router: nn.Module
+    weight: Tensor
 
     def __post_init__(self) -> None:
-        self.input_size = self.router.weight.shape[1]
+        self.input_size = self.weight.shape[1]
 
     @property
     def quant_method(self) -> "_Router":
         return self
 
     def apply(self, layer: object, x: Tensor) -> Tensor:
-        return functional.linear(x, self.router.weight)
+        return functional.linear(x, self.weight)
 
 
 @dataclass
@@ -80,13 +80,13 @@ class _Vocabulary:
     """An embedding, or the output head with its packed copy."""
 
     model: HeldModel
-    table: nn.Module
+    table: Tensor
     packed: bool
     share: Share
 
     def __post_init__(self) -> None:
         self.tp_size = self.share.workers
-        self.org_vocab_size, self.embedding_dim = self.table.weight.shape
+        self.org_vocab_size, self.embedding_dim = self.table.shape
         self.shard_indices = self.share.vocabulary(self.org_vocab_size)
 
     @property
@@ -98,10 +98,10 @@ class _Vocabulary:
         return table[held.org_vocab_start_index : held.org_vocab_end_index]
 
     def apply(self, layer: object, x: Tensor) -> Tensor:
-        return functional.linear(x, self._rows(self.model.packed_head if self.packed else self.table.weight))
+        return functional.linear(x, self._rows(self.model.packed_head if self.packed else self.table))
 
     def embedding(self, layer: object, ids: Tensor) -> Tensor:
-        return self._rows(self.table.weight)[ids]
+        return self._rows(self.table)[ids]
 
     def process_weights_after_loading(self, layer: object) -> None:
         if self.packed:
@@ -155,12 +155,12 @@ class _Model:
         routers = set(routers_of(held.base).values())
         for name, module in held.base.named_modules():
             if module is held.base.get_input_embeddings():
-                yield name, _Vocabulary(held, module, False, share)
+                yield name, _Vocabulary(held, module.get_parameter("weight"), False, share)
             if isinstance(getattr(module, "down_proj", None), nn.Parameter):
                 yield f"{name}.routed_experts", _Experts(held.dtype, module, share)
             if module in routers:
-                yield name, _Router(module)
-        yield "lm_head", _Vocabulary(held, held.head, True, share)
+                yield name, _Router(module.get_parameter("weight"))
+        yield "lm_head", _Vocabulary(held, held.head.weight, True, share)
         yield "logits_processor", SimpleNamespace(**_stack_of_head(held))
         for name, parts in _fused_names(held.layers).items():
             base = self._layer(name, parts)

@@ -165,7 +165,7 @@ def kept_by_checkpoint(run: Path, announced: Updates, stages: Sequence[str]) -> 
     if newest is None:
         return set()
     stage, _, count = newest.name.rpartition("-")
-    return _before(announced, stage, int(count), stages)
+    return _before(announced, stages, stage, int(count))
 
 
 def recorded(announced: Updates, end: End, stages: Sequence[str]) -> Updates:
@@ -175,11 +175,11 @@ def recorded(announced: Updates, end: End, stages: Sequence[str]) -> Updates:
         if kind == "step":
             known.add(tuple(place))
         elif kind == "undone":
-            known = _before(known, *place, stages)
+            known = _before(known, stages, *place)
     return known
 
 
-def _before(updates: Updates, stage: str, step: int, stages: Sequence[str]) -> Updates:
+def _before(updates: Updates, stages: Sequence[str], stage: str, step: int) -> Updates:
     """Return the updates before one of a stage: the stages after it are undone with it."""
     place = (stages.index(stage), step)
     return {each for each in updates if (stages.index(each[0]), each[1]) < place}

@@ -87,7 +87,7 @@ def run_ranks(count: int, work: Callable[[int], None]) -> None:
         process = os.fork()
         if not process:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | launcher
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **launcher}
             end_with_parent()
             _call_and_exit(partial(work, rank))
         processes.add(process)

@@ -14,9 +14,12 @@ from truing.terminal.reader import RunWatcher
 
 def _record(run: Path) -> None:
     reader = RunReader(run)
-    reader.run_json(), reader.recipe_table(), reader.events(), reader.check_complete()
+    reader.run_json()
+    reader.recipe_table()
+    reader.events()
+    reader.check_complete()
     for step in reader.steps():
-        reader.rows(step)
+        reader.table(step)
 
 
 def _check(run: Path) -> None:

@@ -37,9 +37,7 @@ def _different_updates(reference: Path, run: Path) -> Iterator[str]:
             key for key in lines[0].keys() | lines[1].keys() if lines[0].get(key) != lines[1].get(key)
         ]:
             yield f"{place}: {sorted(different)}"
-        rows, twins = (
-            table_of(step.stage, step.step, reader.rows(row)) for reader, row in ((one, step), (other, twin))
-        )
+        rows, twins = (table_of(reader.table(row)) for reader, row in ((one, step), (other, twin)))
         columns = [name for name in rows.column_names if _texts(rows[name]) != _texts(twins[name])]
         if columns:
             yield f"{place}: {columns} of its rows"

@@ -1,6 +1,6 @@
 """One start of a run in a forked process: read what is there, train on, compare the end."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def _train(send: Send, name: str, run: Path, plan: Plan, *, resume: bool) -> Non
     points = WritePoints(run, plan, lambda kind: send(plan.effect, kind))
     points.install()
 
-    def on_event(kind: str, facts: dict[str, Any]) -> None:
+    def on_event(kind: str, facts: Mapping[str, Any]) -> None:
         if kind == "step":
             send("step", facts["record"].stage, facts["record"].step)
         elif kind == "rollback":

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from samples import sample
 from transformers import AutoModelForCausalLM, LlamaConfig
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from dev.measure.doctor_cost import cost_of
 from dev.measure.roofline import MachineRates, WeightCounts, count_weights, lower_bounds, measure_roofline
 from truing.cli import app
 from truing.models.tiny import byte_tokenizer
+from truing.types.step_table import StepNumbers, table_of_samples
 from truing.types.token import Origin
 
 SMALL = Case("small", "", prompts=2, group_size=4, new_tokens=11, lora=False)
@@ -60,9 +62,9 @@ def test_prompts_differ_and_answers_of_a_group_may():
 
 def test_bounds_by_hand():
     """100 weights in the layers, 10 in the head, queries of 6; 1,000 operations and 440 bytes a second."""
-    ids = [torch.tensor([1, 2, 3, 9, 5]), torch.tensor([1, 2, 3, 8, 5]), torch.tensor([1, 2, 4, 7, 5])]
-    samples = [SimpleNamespace(token_ids=each, turns=[SimpleNamespace(start=3)]) for each in ids]
-    record = SimpleNamespace(metrics={"tokens/computed": 50.0, "tokens/scored": 20.0}, samples=samples)
+    samples = [sample([1, 2, 3], [9, 5]), sample([1, 2, 3], [8, 5]), sample([1, 2, 4], [7, 5])]
+    metrics = {"tokens/computed": 50.0, "tokens/scored": 20.0}
+    record = table_of_samples(StepNumbers("grpo", 0, metrics), samples)
     weights, rates = WeightCounts(body=100, head=10, queries=6), MachineRates(gemm=1000.0, read=440.0)
     result = lower_bounds(SMALL, record, weights, rates)
     products = 2 * (100 * 50 + 10 * 20) / 1000
@@ -238,13 +240,13 @@ TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2,
 def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_is_forced():
     samples = truing_side.run_case(TALK, 2)[-1].record.samples
     assert len(samples) == 4
-    for sample in samples:
-        assert len(sample.turns) == 3
-        for turn in sample.turns:
+    for each in samples:
+        assert len(each.turns) == 3
+        for turn in each.turns:
             drawn = slice(turn.start, turn.end)
-            assert sample.origin[drawn].tolist() == [Origin.SAMPLED] * 5 + [Origin.FORCED]
-            assert sample.policy_mask[drawn].tolist() == [True] * 5 + [False]
-        text = bytes(i for i in sample.token_ids.tolist() if i < 256).decode(errors="replace")
+            assert each.origin[drawn].tolist() == [Origin.SAMPLED] * 5 + [Origin.FORCED]
+            assert each.policy_mask[drawn].tolist() == [True] * 5 + [False]
+        text = bytes(i for i in each.token_ids.tolist() if i < 256).decode(errors="replace")
         assert text.count(REPLY) == 2
 
 

@@ -78,7 +78,7 @@ def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may
 @pytest.mark.integration
 def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
     def far_at_third(real):
-        return lambda *args: "far" if args[3] == 2 else real(*args)
+        return lambda step, *args: "far" if step.index == 2 else real(step, *args)
 
     changes = {
         "sft.steps": 1,
@@ -88,7 +88,7 @@ def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
         "kl.cap": 100.0,
     }
     run = Fault("capped", (), "", nullcontext, (), {**changes, "kl.coef": 0.01}, healthy=True)
-    with patched("truing.learner.step:skip_update_reason", far_at_third):
+    with patched("truing.learner.step:skip_reason", far_at_third):
         assert run_fault(run, tmp_path).error == ""
     *_, step = recorded_steps(tmp_path / "capped" / RUN_DIR)
     assert set(step.optimizer_step_of_sample.tolist()) == {0, 1, 2}

@@ -111,10 +111,10 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     table = recipe(1, checkpoint_every=2)
     real = LiveDoctor.diagnose
 
-    def stopped(self, record, rows, recipe):
-        if (record.stage, record.step) == ("grpo", 3):
+    def stopped(self, table, recipe):
+        if (table.stage, table.step) == ("grpo", 3):
             raise KeyboardInterrupt
-        return real(self, record, rows, recipe)
+        return real(self, table, recipe)
 
     monkeypatch.setattr(LiveDoctor, "diagnose", stopped)
     with pytest.raises(KeyboardInterrupt):

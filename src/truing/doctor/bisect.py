@@ -120,10 +120,8 @@ def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
 
 def _downstream(before: Step, after: Step) -> Step:
     """Return the swapped update with its token gradients; a fault of the loss itself remains."""
-    if (
-        "token_gradient" not in before.tokens
-        or after.tokens["token_gradient"] is not before.tokens["token_gradient"]
-    ):
+    gradients = [step.tokens.get("token_gradient") for step in (before, after)]
+    if gradients[0] is None or gradients[1] is None or not _equal(gradients[0], gradients[1]):
         return after
     if len(after.sample_of_token) != len(before.sample_of_token) or before.missing(RULES["MSK003"].needs):
         return after
@@ -131,6 +129,13 @@ def _downstream(before: Step, after: Step) -> Step:
     return changed_step(
         after, token_gradient=before.tokens["token_gradient"].double().nan_to_num() + follows_N
     )
+
+
+def _equal(first_N: Tensor, second_N: Tensor) -> bool:
+    """Return whether two streams are equal to the bit; NaN is NaN."""
+    if first_N.shape != second_N.shape or not torch.equal(first_N.isnan(), second_N.isnan()):
+        return False
+    return torch.equal(first_N.nan_to_num(), second_N.nan_to_num())
 
 
 def _change(before: Step, after: Step) -> float | None:

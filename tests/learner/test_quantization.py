@@ -17,7 +17,7 @@ from truing.errors import ModelError, RecipeError
 from truing.instrumentation.sync_check import sync_facts
 from truing.learner.restore import restore_policy
 from truing.models import quantized_linear
-from truing.models.export import export
+from truing.models.export import export as export_policy
 from truing.models.forward.score import causal_model
 from truing.models.load import load
 from truing.models.load_policy import load_policy
@@ -79,7 +79,7 @@ def test_what_cannot_share_the_base_is_refused_by_name(table, changes, message):
 def test_an_adapter_is_refused_on_a_base_that_is_quantized_otherwise(table, tmp_path):
     recipe = resolve(table())
     loaded, policy = load_policy(recipe)
-    export(policy, loaded, recipe.sampling.to_params((0,)), tmp_path / "a", "adapter")
+    export_policy(policy, loaded, recipe.sampling.to_params((0,)), tmp_path / "a", "adapter")
     lora = {"adapter": str(tmp_path / "a")}
     assert load_policy(resolve(table(lora=lora)))[0].digest == loaded.digest
     with pytest.raises(ModelError, match=r'expected: nf4(.|\n)*set model.quantization = "nf4"'):

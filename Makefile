@@ -89,9 +89,9 @@ test-quantization: .venv/.dev .venv/bitsandbytes
 test-browser: .venv/.dev
 	$(BIN)/pytest $(PARALLEL) -m "browser $(if $(SLOW),,and not slow)" tests/browser
 
-# Needs no device: vLLM samples on the CPU. SLOW=1: also the slow ones. TRUING_VLLM=the path of another Python that has vLLM.
+# Needs no device: vLLM samples on the CPU, on both cores. SLOW=1: also the slow ones. TRUING_VLLM=the path of another Python that has vLLM.
 test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
-	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m "engines $(if $(SLOW),,and not slow)" tests/engines/vllm/real
+	OMP_NUM_THREADS=2 TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m "engines $(if $(SLOW),,and not slow)" tests/engines/vllm/real
 
 # vLLM's packages are not Truing's, so it has an environment of its own. Its media packages need another torch.
 .venv/vllm/.installed: constraints.txt Makefile | $(BIN)/uv

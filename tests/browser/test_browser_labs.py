@@ -19,6 +19,7 @@ from truing.lab.run.runner import declare_experiment
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Ledger
 from truing.lab.verdicts.verdict import judge
+from truing.types.step_table import NO_PASSES
 
 EVIL = MARKUP
 FIGURE = "document.querySelector('.js-plotly-plot')"
@@ -50,8 +51,8 @@ def folder(tmp_path_factory, planted):
         UpdateWriter(root / "poor", lambda ids: [""] * len(ids)),
     )
     for step in recorded_steps(planted):
-        audit.write(replace(step, rows=[replace(row, sample_id=EVIL) for row in step.rows]))
-        poor.write(replace(step, tokens={}, numbers={}, facts={}))
+        audit.write(replace(step, samples=[replace(each, sample_id=EVIL) for each in step.samples]))
+        poor.write(replace(step, streams={}, passes=NO_PASSES, metrics={}, facts={}))
     return root
 
 

@@ -70,7 +70,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "no fault: the null of other comparisons, measured with the update",
     ),
     30: _by("old log-probabilities are zeros", "RAT001"),
-    31: _by("old log-probabilities are recomputed before each inner step", "RAT003"),
+    31: _by("old log-probabilities are recomputed before each optimizer step", "RAT003"),
     32: _by("the surrogate has no gradient", "MSK003 OPT005 OPT006 OPT009"),
     33: _by("old log-probabilities belong to other rows", "RAT005 RAT004 RAT008"),
     34: _by("noise is added to weights", "OPT002 OPT003"),

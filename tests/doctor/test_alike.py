@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.evidence import changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step, with_optimizer_steps
 from truing.doctor.rules.smp008 import RULE, bets
 from truing.doctor.verdict import Verdict
 

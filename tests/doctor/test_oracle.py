@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.config import OptimizerConfig
-from truing.doctor.evidence import changed_step, with_ranks
-from truing.doctor.example_steps import example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step, with_ranks
 from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from truing.doctor.diagnosis import examine
-from truing.doctor.evidence import changed_step, with_ranks
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import with_ranks
 from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt009, opt014
 from truing.doctor.rules.dst001 import Measured
 

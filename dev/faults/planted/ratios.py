@@ -96,7 +96,7 @@ def _old_recomputed(real):
 OLD_RECOMPUTED = Fault(
     name="old-recomputed",
     numbers=(31,),
-    what="old log-probabilities are recomputed with the current weights at every inner step",
+    what="old log-probabilities are recomputed with the current weights at every optimizer step",
     plant=lambda: patched("truing.learner.step:accumulate_gradients", _old_recomputed),
     expected=("RAT003", "RAT007"),
     changes={"grpo.inner_epochs": 3, "sft.steps": 10},

@@ -222,25 +222,11 @@ def changed_step(
         metrics={**step.metrics, **metrics},
         past=step.past if past is None else past,
         streams={name: each for name, each in known.items() if name not in PASS_STREAMS},
-        passes=_last_passes(step, step.optimizer_step_of_sample, known),
+        passes=last_passes(step, step.optimizer_step_of_sample, known),
     )
 
 
-def with_optimizer_steps(step: Step, numbers: Mapping[int, int]) -> Step:
-    """Return the step with other optimizer steps of samples, by index; −1 for a sample that has none."""
-    last_B = torch.tensor(
-        [numbers.get(index, int(number)) for index, number in enumerate(step.optimizer_step_of_sample)]
-    )
-    return replace(step, passes=_last_passes(step, last_B, step.tokens))
-
-
-def with_ranks(step: Step, ranks: Sequence[int]) -> Step:
-    """Return the step with its samples' passes on these ranks."""
-    rank_P = torch.tensor(ranks)[step.passes.sample]
-    return replace(step, passes=replace(step.passes, rank=rank_P))
-
-
-def _last_passes(step: Step, last_B: Tensor, tokens: Mapping[str, Tensor]) -> Passes:
+def last_passes(step: Step, last_B: Tensor, tokens: Mapping[str, Tensor]) -> Passes:
     """Return one pass of each sample whose optimizer step is not −1, with these streams, [N]."""
     index_P = (last_B >= 0).nonzero()[:, 0]
     token_N = (last_B >= 0)[step.sample_of_token]

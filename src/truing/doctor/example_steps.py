@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Setup, Step, changed_step
+from truing.doctor.evidence import Setup, Step, changed_step, last_passes
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.types.sample import SampleFacts, TurnSpan
@@ -89,6 +89,20 @@ def example_step(
     ]
     advantage_N = torch.tensor(advantage)[step.sample_of_token].masked_fill(~tokens["policy_mask"], torch.nan)
     return with_token_gradients(changed_step(step, advantage=advantage_N))
+
+
+def with_optimizer_steps(step: Step, numbers: Mapping[int, int]) -> Step:
+    """Return the step with other optimizer steps of samples, by index; −1 for a sample that has none."""
+    last_B = torch.tensor(
+        [numbers.get(index, int(number)) for index, number in enumerate(step.optimizer_step_of_sample)]
+    )
+    return replace(step, passes=last_passes(step, last_B, step.tokens))
+
+
+def with_ranks(step: Step, ranks: Sequence[int]) -> Step:
+    """Return the step with its samples' passes on these ranks."""
+    rank_P = torch.tensor(ranks)[step.passes.sample]
+    return replace(step, passes=replace(step.passes, rank=rank_P))
 
 
 def with_token_gradients(step: Step) -> Step:

@@ -16,13 +16,11 @@ from truing.doctor.history import History
 from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
 from truing.types.sample import SampleFacts
-from truing.types.step_table import Passes, StepTable
+from truing.types.step_table import PASS_COLUMNS, Passes, StepTable
 from truing.utils.file_mode import share_weights
 
 FILE_NAME = "{:06d}.step.safetensors"
 """Suffix of an update's file: streams as tensors, the rest as JSON metadata."""
-
-PASS_COLUMNS = ("sample", "optimizer_step", "micro_batch", "rank")
 
 SETUP_ADAPTER, SAMPLES_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[SampleFacts])
 """Return the Python value of a JSON value."""
@@ -50,7 +48,7 @@ class UpdateWriter:
             "texts": dict(zip(ids, self.decode(ids), strict=True)),
         }
         streams = {f"streams.{name}": stream_N for name, stream_N in step.streams.items()}
-        streams |= {f"passes.{name}": getattr(passes, name) for name in PASS_COLUMNS}
+        streams |= {f"passes.{name}": getattr(passes, name) for name in ("sample", *PASS_COLUMNS)}
         streams |= {f"passes.streams.{name}": stream_M for name, stream_M in passes.streams.items()}
         streams = {name: stream.contiguous() for name, stream in streams.items()}
         path = self.folder / FILE_NAME.format(self.count)
@@ -86,7 +84,7 @@ def _read(path: Path) -> tuple[StepTable, Setup, Decode]:
         starts=metadata["starts"],
         streams=_with_prefix(tensors, "streams."),
         passes=Passes(
-            **{name: tensors[f"passes.{name}"] for name in PASS_COLUMNS},
+            **{name: tensors[f"passes.{name}"] for name in ("sample", *PASS_COLUMNS)},
             streams=_with_prefix(tensors, "passes.streams."),
         ),
     )

@@ -48,7 +48,7 @@ def row_usage(names: Sequence[str], steps: Sequence[OptimizerStep], allowed: int
     Args:
         names: of all rows to train on.
         steps: the optimizer steps.
-        allowed: inner steps per row, by the recipe.
+        allowed: optimizer steps per row, by the recipe.
     """
     counts = Counter(sample.sample_id for each in steps for sample in each.samples)
     twice = [name for each in steps for name, times in each.backward_counts().items() if times > 1]

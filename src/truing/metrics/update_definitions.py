@@ -6,7 +6,7 @@ NO_POLICY = "no token is under the policy term"
 NO_RATIO = "no policy token has both log-probabilities, or no sample was computed"
 NO_CLIP = NO_RATIO + ", or the objective does not clip"
 NO_REF = "no such token has a reference log-probability"
-LATER = "inner steps after the first, or no sampled token has both log-probabilities"
+LATER = "optimizer steps after the first, or no sampled token has both log-probabilities"
 OFF = "the loss has no such term, or no sample was computed"
 LOCAL = 'engine.kind = "local"'
 NO_CORRECTION = 'correction.method = "off"'
@@ -25,7 +25,7 @@ UPDATE_METRICS = (
     Metric(
         "tokens/computed",
         "tokens",
-        "Tokens of the policy's forward passes, over all inner steps: a prefix that the samples of a "
+        "Tokens of the policy's forward passes, over all optimizer steps: a prefix that the samples of a "
         "micro-batch share counts once, pads count where the architecture needs them.",
         "",
     ),

@@ -21,7 +21,15 @@ from torch import Tensor
 from truing.types.sample import FLOAT_STREAMS, MASKS, SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.step_table import PASS_STREAMS, SAMPLE_STREAMS, Passes, StepNumbers, StepTable, starts_of
+from truing.types.step_table import (
+    PASS_COLUMNS,
+    PASS_STREAMS,
+    SAMPLE_STREAMS,
+    Passes,
+    StepNumbers,
+    StepTable,
+    starts_of,
+)
 from truing.types.token import Excluded, Origin, Support
 from truing.utils.jsonl import dump_json, floats_from_json
 from truing.utils.parse import parse_json
@@ -31,11 +39,6 @@ ROUTES = {  # flat, and their shape: layers, experts per token
     "routes": (pa.int16(), torch.int16),
     "routes_shape": (pa.int64(), torch.int64),
 }
-PASS_COLUMNS = (
-    "optimizer_step",
-    "micro_batch",
-    "rank",
-)  # of each pass of a sample, in the order of its streams
 LIST_COLUMNS = {
     "token_ids": (pa.int64(), torch.int64),
     "origin": (pa.uint8(), torch.uint8),

@@ -31,6 +31,10 @@ nats, of the sampling distribution; ``raw_entropy``: nats, of the model's own; `
 """
 
 
+PASS_COLUMNS = ("optimizer_step", "micro_batch", "rank")
+"""Where each pass of a sample was computed."""
+
+
 @dataclass(frozen=True)
 class StepNumbers:
     """The numbers of a step: what a reader keeps of steps whose samples it does not need."""

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.evidence import changed_step, with_optimizer_steps
-from truing.doctor.example_steps import GRPO_SETUP, example_step
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import GRPO_SETUP, example_step, with_optimizer_steps
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.report.family_summary import distribution_text
 from truing.doctor.report.first_updates import SHOWN_CHARACTERS, boundary_lines

@@ -94,7 +94,6 @@ def token_window(run_view: RunView, table: StepTable, index: int, token: int = 0
 def sample_json(table: StepTable, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
     """Return the facts of a sample; ``findings``: codes with their verdicts."""
     sample, part = table.samples[index], table.part(index)
-    passes = table.passes.sample == index
     return {
         "index": index,
         "sample": sample.sample_id,
@@ -113,7 +112,6 @@ def sample_json(table: StepTable, index: int, findings: Mapping[str, str] = {}) 
         "advantage": _mean(table.stream("advantage")[part][table.policy[part]]),
         "truncated": sample.truncated,
         "computed": bool(table.stream("new_logprob")[part].isfinite().any()),
-        "optimizer_steps": table.passes.optimizer_step[passes].tolist(),
         "old_source": sample.old_source,
         "error": shorten_and_count(sample.error),
         "findings": findings,

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.rule import Rule, is_grouped
 from truing.doctor.verdict import Claim, Verdict

@@ -35,7 +35,7 @@ from truing.utils.format import with_count
 
 
 class Rows(NamedTuple):
-    """Rows of an inner step with other than one backward pass."""
+    """Rows of an optimizer step with other than one backward pass."""
 
     due: int  # rows with a gradient
     missing: list[str]  # the first
@@ -48,13 +48,13 @@ class Rows(NamedTuple):
 
 
 def measure(step: Step) -> list[Rows]:
-    """Read the counts of each inner step."""
+    """Read the counts of each optimizer step."""
     facts: list[dict[str, Any]] = step.facts["ranks"]["rows"]
     return [Rows(**{name: each[name] for name in Rows._fields if name in each}) for each in facts]
 
 
 def judge(updates: list[Rows]) -> Iterator[Claim]:
-    """Claim lost and doubled rows and examples, of the first inner step that has any."""
+    """Claim lost and doubled rows and examples, of the first optimizer step that has any."""
     lost = next((each for each in updates if each.missing_count), None)
     doubled = next((each for each in updates if each.twice_count), None)
     if lost is not None:

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step, changed_step, with_ranks
-from truing.doctor.example_steps import example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_ranks
 from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.verdict import Claim, Verdict

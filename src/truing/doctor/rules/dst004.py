@@ -41,7 +41,7 @@ class Norms(NamedTuple):
 
 
 def measure(step: Step) -> list[Norms]:
-    """Return the norms by rank of each gradient: of policy and critic, in each inner step."""
+    """Return the norms by rank of each gradient: of policy and critic, in each optimizer step."""
     ranks: list[list[list[float]]] = step.facts["ranks"]["norms"]
     state = step.facts["ranks"]["state"]
     differ = {part for part in ("policy", "critic") if len(set(state.get(f"{part} weights", ()))) > 1}

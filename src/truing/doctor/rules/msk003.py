@@ -30,8 +30,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_optimizer_steps
 from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient, has_policy_loss
 from truing.doctor.token_places import Places, places

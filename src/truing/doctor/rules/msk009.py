@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step, past_step
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step, with_optimizer_steps
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin

@@ -7,7 +7,7 @@ Why it is silent: Each time the gate acts as declared. The policy does not chang
 gate's metric: beyond `kl.cap` the same policy samples the next batch, at the same distance from the same
 reference. Rewards and lengths stay level.
 
-How it is measured: The rule counts updates in a row without any inner step. It is proven after twenty of
+How it is measured: The rule counts updates in a row without any optimizer step. It is proven after twenty of
 them, or at the end of a stage with half or more, and at least five.
 
 Healthy look-alikes: One skipped batch, or a few: the next is another sample. A stage whose later inner
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update to the last one with an inner step."""
+    """Count back from this update to the last one with an optimizer step."""
     updates = [each.metrics for each in step.latest]
     skipped = int(_is_skipped(step.metrics))
     while skipped and skipped <= len(updates) and _is_skipped(updates[-skipped]):
@@ -54,7 +54,7 @@ def measure(step: Step) -> Measured:
 
 
 def _is_skipped(numbers: Mapping[str, float]) -> bool:
-    """Return whether a gate skipped every inner step: then there is no norm."""
+    """Return whether a gate skipped every optimizer step: then there is no norm."""
     return numbers.get("gate/held_back", 0.0) > 0 and "grad/norm" not in numbers
 
 

@@ -40,8 +40,8 @@ import torch
 from torch import Tensor
 
 from truing.doctor.difference_pattern import Pattern, pattern_of
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rounding_tolerance import (
     coarse_tolerance,
     engine_tolerance,
@@ -84,7 +84,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Compare sampler and trainer, at all tokens of the first inner step."""
+    """Compare sampler and trainer, at all tokens of the first optimizer step."""
     sampler_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
     first_N = _first(step)
     difference_N = torch.where(first_N, new_N - sampler_N, torch.nan)
@@ -186,7 +186,7 @@ def far_in_bfloat16() -> Step:
 
 
 def later() -> Step:
-    """Numbers of a second inner step: the weights have moved, and the ratio is no longer 1."""
+    """Numbers of a second optimizer step: the weights have moved, and the ratio is no longer 1."""
     step = example()
     return with_optimizer_steps(step, dict.fromkeys(range(len(step.samples)), 1))
 

@@ -27,8 +27,8 @@ docs/control.md
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step, past_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict

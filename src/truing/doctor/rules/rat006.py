@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step, changed_step, with_optimizer_steps
-from truing.doctor.example_steps import example_step, with_token_gradients
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.verdict import Claim, Verdict
 

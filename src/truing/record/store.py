@@ -32,6 +32,8 @@ TOKENIZER = "tokenizer"
 READ_ERRORS = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
 """Errors that a damaged or malicious file may raise."""
 
+UNREADABLE_REMEDY = "restore the file from a copy, or read the run with the version of Truing that wrote it"
+
 METADATA_LIMIT = 2**31 - 1
 """Bytes of one entry of the metadata: the index of 10^5 steps has 14 MB, Arrow's default limit is 100."""
 
@@ -84,9 +86,7 @@ class CompactedFile:
         except FileNotFoundError:
             return None
         except READ_ERRORS as error:
-            raise RecordError(
-                f"{self.path} cannot be read", got=error, remedy="restore the file from a copy"
-            ) from error
+            raise RecordError(f"{self.path} cannot be read", got=error, remedy=UNREADABLE_REMEDY) from error
 
     def count_unlisted(self, refs: Sequence[SegmentRef]) -> int:
         """Return the number of steps in the file whose lines are lost; 0 if the run is not compacted."""
@@ -147,7 +147,7 @@ def load_table(run_dir: Path, ref: SegmentRef, compacted: CompactedFile) -> pa.T
     except FileNotFoundError:
         table = compacted.table(ref)
     except READ_ERRORS as error:
-        raise RecordError(f"segment {path} cannot be read", got=error) from error
+        raise RecordError(f"segment {path} cannot be read", got=error, remedy=UNREADABLE_REMEDY) from error
     if table.num_rows != ref.rows:
         raise RecordError(
             f"segment {path} and its line are not of one step",
@@ -201,5 +201,5 @@ def _damaged_group(path: Path, ref: SegmentRef, actual: object) -> RecordError:
     return RecordError(
         f"segment {ref.file} cannot be read from {path}",
         got=actual,
-        remedy="restore the file from a copy",
+        remedy=UNREADABLE_REMEDY,
     )

@@ -2,11 +2,10 @@
 
 import json
 import math
-from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
-from queue import Empty, Full, Queue, SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 
 import torch
@@ -92,23 +91,27 @@ WAIT = 0.2
 
 def exchanged(real, kind):
     """Exchange the answers of two requests whose ids are of one kind."""
-    waiting = defaultdict(partial(Queue, 1))
+    waiting, lock = {}, Lock()
 
     def sample(self, ids, scope, params):
         turn = real(self, ids, scope, params)
         if params["prompt_logprobs"] is not None:
             return turn
-        place, other = waiting[kind(ids)], SimpleQueue()
-        try:
-            place.put_nowait((turn, other))
-            return other.get(timeout=WAIT)
-        except Full:
-            theirs, reply = place.get()
-            reply.put(turn)
-            return theirs
-        except Empty:  # no other request came
-            place.get()
-            return turn
+        mine = turn, SimpleQueue()
+        with lock:
+            other = waiting.pop(kind(ids), None)
+            if not other:
+                waiting[kind(ids)] = mine
+        if other:
+            other[1].put(turn)
+            return other[0]
+        with suppress(Empty):
+            return mine[1].get(timeout=WAIT)
+        with lock:
+            taken = waiting.get(kind(ids)) is not mine
+            if not taken:
+                del waiting[kind(ids)]
+        return mine[1].get() if taken else turn
 
     return sample
 

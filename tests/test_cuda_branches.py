@@ -28,11 +28,11 @@ from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.proof.prompts import long_prompt
 from truing.engines.vllm.server_process import visible_gpus
 from truing.engines.vllm.worker import truing_vllm_experts
-from truing.instrumentation import draw_audit
-from truing.instrumentation.forward_check import rounding_fact
 from truing.lab.run import design
 from truing.lab.run.run_pool import RunPool, slots_for
-from truing.learner import memory_budget, replayed_draws
+from truing.learner import memory_budget
+from truing.measurements import draw_audit, draw_replay
+from truing.measurements.plain_forward import plain_rounding
 from truing.models import forward_proof, lora
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
@@ -214,7 +214,7 @@ def test_an_adapter_forks_the_random_numbers_of_its_device(monkeypatch):
 def test_two_forwards_may_differ_by_more_on_cuda(on_cuda, monkeypatch):
     monkeypatch.setattr(forward_proof, "device_and_precision", lambda model: "cuda")
     assert forward_proof.rounding_tolerance(on_cuda, []) == forward_proof.TOLERANCE["cuda"]
-    assert rounding_fact(SimpleNamespace(model=on_cuda), []) == {}
+    assert plain_rounding(SimpleNamespace(model=on_cuda), []) is None
 
 
 def test_a_server_on_cuda_is_asked_for_a_longer_prompt(on_cuda, monkeypatch):
@@ -346,12 +346,12 @@ def test_draws_are_replayed_in_float32_on_a_cpu_alone(tiny, mini, monkeypatch):
     stage = resolve(mini()).stage("grpo")
     learner = SimpleNamespace(model=tiny.model, setting=SimpleNamespace(stage=stage))
     for device, replays in (("cpu", True), ("cuda", False)):
-        for module in (replayed_draws, draw_audit):
+        for module in (draw_replay, draw_audit):
             monkeypatch.setattr(module, "computed_precision", lambda model, device=device: device)
         made.clear()
-        assert draw_audit.draw_audit_facts(learner, [row], (0,), "race")["tokens"] == 2
+        assert draw_audit.draw_audit_fact(learner, [row], (0,), "race")["tokens"] == 2
         assert bool(made) == replays
-        assert (replayed_draws.replay_mask(learner, [row], collate([row])) is not None) == replays
+        assert (draw_replay.replay_mask(learner, [row], collate([row])) is not None) == replays
 
 
 def test_a_server_on_cuda_returns_routes_itself_and_packs_no_experts(monkeypatch):

@@ -36,24 +36,24 @@ MAY_IMPORT = {
     "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
     "learner": "errors utils types distributed config ops record models algos metrics",
-    "instrumentation": (
-        "errors utils types distributed config ops record chat models rewards engines envs algos "
+    "measurements": (
+        "errors utils types distributed config ops chat models rewards engines envs algos "
         "rollouts metrics doctor learner"
     ),
     "trainer": (
         "errors utils types distributed config record analysis chat models rewards engines envs algos "
-        "rollouts checks metrics doctor trackers learner instrumentation"
+        "rollouts checks metrics doctor trackers learner measurements"
     ),
     "api": (
         "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal "
-        "learner instrumentation trainer"
+        "learner trainer"
     ),
     "__init__": "errors types config analysis rewards envs checks api",
     "trl": (
         "errors utils types distributed config record analysis chat models rewards envs doctor terminal"
         " trackers learner trainer api"
     ),
-    "integrations": "errors utils types distributed models doctor instrumentation",
+    "integrations": "errors utils types distributed models doctor measurements",
     "lab": "errors utils config record analysis rewards metrics doctor terminal api",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "cli": (
@@ -66,7 +66,7 @@ MAY_IMPORT = {
 
 LIBRARIES = {
     "ops": {"torch"},
-    "types": {"torch"},
+    "types": {"pydantic", "torch", "typing_extensions"},
     "errors": set(),
     "utils": {"anyio", "httpx2", "jsonschema", "numpy", "psutil", "regex", "torch", "transformers"},
 }

@@ -31,3 +31,15 @@ def test_commands_that_pages_and_messages_name_exist():
     }
     assert len(named) > 50
     assert [each for each in sorted(named) if each[1] not in commands] == []
+
+
+def test_the_index_has_every_decision():
+    decisions = ROOT / "docs/decisions"
+    index = (decisions / "README.md").read_text(encoding="utf-8")
+    pages = [page for page in decisions.glob("*.md") if page.name != "README.md"]
+    for page in pages:
+        heads = re.findall(r"^## (\d+\. .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        _, _, listed = index.partition(f"]({page.name})\n")
+        assert re.findall(r"^- (.*)$", listed.partition("\n## ")[0], re.MULTILINE) == sorted(
+            heads, key=lambda head: int(head.partition(".")[0])
+        )

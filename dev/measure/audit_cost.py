@@ -3,7 +3,7 @@
     python -m dev.measure.audit_cost [CASE] [--steps 3]
 
 The first update is left out: it warms caches.
-`COST_PER_TOKEN` in instrumentation/audit_schedule.py holds the figures, rounded.
+`COST_PER_TOKEN` in measurements/audit_schedule.py holds the figures, rounded.
 """
 
 import argparse
@@ -15,7 +15,9 @@ from typing import Any
 
 from dev.measure import truing_side
 from dev.measure.cases import CASES
-from truing.instrumentation import audit_schedule
+from truing.measurements.audit_schedule import COST_PER_TOKEN
+from truing.measurements.measurement import AuditKind
+from truing.measurements.step_measurements import MEASUREMENTS
 
 
 def main() -> None:
@@ -31,31 +33,25 @@ def main() -> None:
     print(json.dumps(passes([step.record for step in steps], seconds), indent=2))
 
 
-def time_audits() -> dict[str, list[float]]:
-    """Return the seconds of each kind of audit, an entry per update, filled during the run."""
-    seconds: dict[str, list[float]] = defaultdict(list)
+def time_audits() -> dict[AuditKind, list[float]]:
+    """Return the seconds of each kind of audit, an entry per step and measurement; the run fills it."""
+    seconds: dict[AuditKind, list[float]] = defaultdict(list)
 
-    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
+    def timed(kind: AuditKind, function: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any) -> None:
             since = time.perf_counter()
-            result = function(*args, **kwargs)
-            seconds[name].append(time.perf_counter() - since)
-            return result
+            function(*args)
+            seconds[kind].append(time.perf_counter() - since)
 
         return run
 
-    for name, owner, function in (
-        ("weights", audit_schedule.AuditSchedule, "_weights"),
-        ("audit", audit_schedule.AuditSchedule, "_draws"),
-        ("rows", audit_schedule.CrossCheck, "row_facts"),
-        ("row_gradient", audit_schedule.CrossCheck, "gradient_facts"),
-        ("gradient", audit_schedule.AuditSchedule, "_check_gradient_sum"),
-    ):
-        setattr(owner, function, timed(name, getattr(owner, function)))
+    for each in MEASUREMENTS:
+        if each.audit:
+            each.before_optimizer_steps = timed(each.audit, each.before_optimizer_steps)
     return seconds
 
 
-def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, float]:
+def passes(records: list[Any], seconds: Mapping[AuditKind, list[float]]) -> dict[str, float]:
     """Return seconds per token of each kind ÷ those of a forward, over all updates but the first."""
     later = records[1:]
     computed = sum(record.metrics["tokens/computed"] for record in later)
@@ -66,10 +62,8 @@ def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, 
     sampled = sum(record.metrics["tokens/sampled"] for record in later)
     found = {"trained": (spent["forward"] + spent["backward"]) / computed, "drawn": spent["decode"] / sampled}
     for name, each in seconds.items():
-        tokens = sum(
-            record.facts["audit_cost"][name] / audit_schedule.COST_PER_TOKEN[name] for record in later
-        )
-        found[name] = sum(each[1:]) / tokens
+        tokens = sum(record.facts["audit_cost"][name] / COST_PER_TOKEN[name] for record in later)
+        found[name] = sum(each[len(each) // len(records) :]) / tokens
     return {name: round(value / forward, 2) for name, value in found.items()}
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from dev.faults.fault import Fault
 from dev.faults.run_fault import RUN_DIR, run_fault
-from truing.instrumentation.audit_schedule import AUDITED_FAMILIES
+from truing.measurements.audit_schedule import AUDITED_FAMILIES
 from truing.record import RunReader
 
 EXAMPLE = "The sum of {a} and {b} is {c}. "

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +17,12 @@ from torch import Tensor
 import truing
 from truing.config import load_recipe
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.instrumentation import cross_check
-from truing.instrumentation.forward_check import row_logits
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
+from truing.measurements import checked_rows, plain_forward
+from truing.measurements.row_logits import row_logits
 from truing.models.forward.rounding_noise import random_rounding
+from truing.types.facts import Plain
 from truing.types.sample import Sample
 
 
@@ -49,19 +49,19 @@ def main() -> None:
     """Train with every audit, on all rows, and print the errors of all audited tokens."""
     source, *overrides = sys.argv[1:]
     measured: list[dict[str, Tensor]] = []
-    plain_facts = cross_check.plain_facts
+    plain_facts = plain_forward.plain_facts
 
     def watched(
         learner: Learner,
         rows: Sequence[Sample],
         batched: Mapping[str, Tensor],
         alone: Mapping[str, Tensor],
-    ) -> dict[str, Any]:
+    ) -> Plain:
         measured.append(errors_of(learner, rows, batched))
         return plain_facts(learner, rows, batched, alone)
 
-    cross_check.plain_facts = watched
-    cross_check.MAX_ROWS, cross_check.MAX_TOKENS = 1000, 10**9
+    plain_forward.plain_facts = watched
+    checked_rows.MAX_ROWS, checked_rows.MAX_TOKENS = 1000, 10**9
     with tempfile.TemporaryDirectory() as folder:
         truing.train(
             load_recipe(source, ["doctor.budget=1", *overrides]),

@@ -3,7 +3,8 @@
     python -m dev.measure.run_numbers RUN FILE.safetensors
 
 Tensors: ``STAGE STEP METRIC``, ``STAGE STEP SAMPLE STREAM`` (of passes that of the sample's last one), and
-``FOLDER/FILE NAME`` of each checkpoint's weights. The metadata has the findings, and the text of each sample.
+``FOLDER/FILE NAME`` of each checkpoint's weights. The metadata has the findings, the text of each sample,
+and the facts of each step.
 """
 
 import argparse
@@ -22,9 +23,11 @@ def numbers_of(run: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     reader = RunReader(run)
     tensors: dict[str, Tensor] = {}
     texts: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for line in reader.steps():
         where, table = f"{line.stage} {line.step}", reader.table(line)
         tensors |= {f"{where} {name}": torch.tensor(value) for name, value in line.metrics.items()}
+        facts |= {f"{where} {name}": json.dumps(fact, sort_keys=True) for name, fact in line.facts.items()}
         for _, sample, part in table.slices():
             here = f"{where} {sample.sample_id}"
             streams = {**table.tokens, "reward": torch.tensor([sample.reward])}
@@ -36,7 +39,8 @@ def numbers_of(run: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     for path in sorted((run / "checkpoints").rglob("*.safetensors")):
         tensors |= {f"{path.relative_to(run)} {name}": each for name, each in load_file(path).items()}
     findings = [event.payload for event in reader.events() if event.kind == "finding"]
-    return tensors, {"findings": json.dumps(findings), "texts": json.dumps(texts)}
+    metadata = {"findings": findings, "texts": texts, "facts": facts}
+    return tensors, {name: json.dumps(each) for name, each in metadata.items()}
 
 
 def main() -> None:

@@ -3,9 +3,10 @@
     python -m dev.measure.same_numbers OTHER_CHECKOUT [RECIPE ...] [--overrides KEY=VALUE ...]
 
 Trains each recipe with the code of both checkouts, lets each read its own run (``dev.measure.run_numbers``),
-and compares, bit by bit, the metrics of all steps (but time and memory), the streams of all samples, the
-weights of the checkpoints, and the findings. Prints "equal" or the first difference per recipe; the exit code
-is 1 if a recipe differs. Default: all recipes in recipes/healthy.
+and compares, bit by bit, the metrics of all steps (but time and memory), their facts, the streams of all
+samples, the weights of the checkpoints, and the findings. A recipe with vLLM servers gets fake ones. Prints
+"equal" or the first difference per recipe; the exit code is 1 if a recipe differs. Default: all recipes in
+recipes/healthy.
 """
 
 import argparse
@@ -22,6 +23,13 @@ from safetensors import safe_open
 from torch import Tensor
 
 HERE = Path(__file__).resolve().parents[2]
+
+TRAIN = """
+from dev.faults.fake_vllm.threads import fake_vllm
+from truing.cli import main
+with fake_vllm():
+    main()
+"""
 
 MEASURED = ("throughput/", "time/", "memory/")
 """Prefixes of metrics that depend on the machine."""
@@ -51,7 +59,7 @@ def write_numbers(recipe: Path, checkout: Path, file: Path, overrides: list[str]
     """Train a recipe with the code of a checkout, and write the numbers of the run to a file."""
     run = file.with_suffix("")
     environment = os.environ | {"PYTHONPATH": f"{checkout / 'src'}:{checkout}"}
-    train = ["-m", "truing", "train", str(recipe), "--out", str(run), *overrides]
+    train = ["-c", TRAIN, "train", str(recipe), "--out", str(run), *overrides]
     for command in (train, ["-m", "dev.measure.run_numbers", str(run), str(file)]):
         done = subprocess.run(
             [sys.executable, *command],
@@ -75,10 +83,14 @@ def differences(this: Path, other: Path) -> Iterator[str]:
         for name in sorted(names[0] & names[1]):
             if not is_measured(name) and not same(mine.get_tensor(name), theirs.get_tensor(name)):
                 yield name
-        for what in ("texts", "findings"):
+        for what in ("texts", "facts"):
             one, two = (json.loads(file.metadata()[what]) for file in (mine, theirs))
-            if one != two:
-                yield f"{what}: {one!s:.300} and {two!s:.300}"
+            for name in sorted(one.keys() | two.keys()):
+                if one.get(name) != two.get(name):
+                    yield f"{what} of {name}: {one.get(name)!s:.300} and {two.get(name)!s:.300}"
+        one, two = (json.loads(file.metadata()["findings"]) for file in (mine, theirs))
+        if one != two:
+            yield f"findings: {one!s:.300} and {two!s:.300}"
 
 
 def is_measured(name: str) -> bool:

@@ -32,7 +32,6 @@ from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import RecipeError, RecordError, RewardError
-from truing.instrumentation.update_replay import replay_update
 from truing.learner.restore import checkpoint_after, restore_weights
 from truing.models.load import load
 from truing.models.load_policy import add_adapter
@@ -51,6 +50,7 @@ from truing.trainer.reward_definition import check_same_rewards
 from truing.trainer.run import run
 from truing.trainer.session import open_session
 from truing.trainer.startup_checks import demonstrations_result, needs_demonstrations
+from truing.trainer.update_replay import replay_update
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from truing.doctor.oracle.task_order import expected_tasks
-from truing.instrumentation.task_order import task_order_fact
+from truing.measurements.task_order import task_order_fact
 from truing.rollouts.sampler import Sampler
 
 TOTAL, COUNT = 7, 3

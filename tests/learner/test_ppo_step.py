@@ -33,15 +33,12 @@ def test_the_critic_fits_what_each_state_earns(tiny, critic):
     cfg = PPO.model_copy(update={"critic": critic, "learning_rate": 1e-12, "value_learning_rate": rate})
     rows = on_policy(tiny.model, ROWS)
     stage_learner = learner(tiny.model, cfg, algorithm="ppo")
-    head_moves = []
     for step in range(150):
         (done,) = train_step(stage_learner, rows, (0, "test", step))
-        head_moves.append(done.head_step)
     values = values_of(stage_learner, rows)
     returns = torch.cat([row.returns[row.value_mask] for row in done.samples])
     everywhere = torch.ones(1, len(values), dtype=torch.bool)
     assert explained_variance(values[None], returns[None], everywhere) > 0.99
-    assert min(head_moves) > 0
 
 
 def test_the_critic_fits_a_constant(tiny):

@@ -14,8 +14,8 @@ from truing.api import env_from_recipe
 from truing.cli.export.export import export
 from truing.config import resolve
 from truing.errors import ModelError, RecipeError
-from truing.instrumentation.sync_check import sync_facts
 from truing.learner.restore import restore_policy
+from truing.measurements.sampler_layer import sync_fact
 from truing.models import quantized_linear
 from truing.models.export import export as export_policy
 from truing.models.forward.score import causal_model
@@ -90,12 +90,12 @@ def test_an_audit_compares_the_dequantized_weights_with_a_second_implementation(
     recipe = resolve(table())
     _, policy = load_policy(recipe)
     causal = causal_model(policy)
-    assert sync_facts(policy, causal, recipe, 0)["largest"] == 0.0
+    assert sync_fact(policy, causal, recipe, 0)["largest"] == 0.0
     real = quantized_linear.dequantized
     monkeypatch.setattr(
         quantized_linear, "dequantized", lambda packed, absmax, *rest: real(packed, absmax.roll(1, 0), *rest)
     )
-    facts = sync_facts(policy, causal, recipe, 0)
+    facts = sync_fact(policy, causal, recipe, 0)
     assert facts["largest"] > 1e-3 * facts["scale"]
 
 

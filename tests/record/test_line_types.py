@@ -13,8 +13,8 @@ from truing.doctor.rule_inputs import INPUTS
 from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
-from truing.record.facts import FACTS, Facts
 from truing.record.fields import Misfit, check
+from truing.types.facts import FACTS, Facts
 from truing.utils.jsonl import dump_json
 
 GONE = object()

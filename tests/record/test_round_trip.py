@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import NAN, make_sample, make_table, support_of
 
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.history import History
+from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
 from truing.record.segments import decode, encode, step_table_of
@@ -75,6 +79,25 @@ def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
     assert math.isnan(read.bootstrap_value)
     assert read.value.isnan().all()
     assert read.sampler_logprob.isnan().tolist() == [True, False, False]
+
+
+def test_a_fact_without_a_number_is_judged_as_it_was(tmp_path):
+    """The second grading of a rollout failed: a rule sees NaN on record as it did in the run."""
+    regraded = [
+        {"sample_id": "s1", "stored": 1.0, "again": NAN},
+        {"sample_id": "s2", "stored": 0.5, "again": math.inf},
+    ]
+    table = replace(make_table(0, [make_sample("s1", 3), make_sample("s2", 3)]), facts={"regraded": regraded})
+    with RunWriter(tmp_path / "run") as writer:
+        writer.write_step(table)
+    reader = RunReader(tmp_path / "run")
+    on_record = reader.table(reader.steps()[0])
+    again = [each["again"] for each in on_record.facts["regraded"]]
+    assert math.isnan(again[0])
+    assert again[1] == math.inf
+    steps = [Step.of(each, Setup(), History()) for each in (table, on_record)]
+    claims = [list(RULES["RWD002"].judge(RULES["RWD002"].measure(step))) for step in steps]
+    assert claims[0] == claims[1] != []
 
 
 def test_a_support_reads_back_with_its_empty_slices():

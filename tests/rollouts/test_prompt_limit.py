@@ -13,9 +13,9 @@ from truing.chat import render_prompt
 from truing.config import resolve
 from truing.envs.wrappers import with_changed_tasks
 from truing.errors import DataError
-from truing.instrumentation.update_replay import replay_update
 from truing.record import RunReader
 from truing.rollouts.prompt_limit import truncate_prompt, truncation_notes, with_prompt_limit
+from truing.trainer.update_replay import replay_update
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 

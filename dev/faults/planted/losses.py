@@ -126,9 +126,9 @@ LOSS_DETACHED = Fault(
 def _micro_batch_lost(real):
     calls = count()
 
-    def backward(learner, micro, divided, done, where):
+    def backward(learner, micro, divided, done, where, *hooks):
         if where.startswith("the doctor") or next(calls) % 2 == 0:
-            real(learner, micro, divided, done, where)
+            real(learner, micro, divided, done, where, *hooks)
 
     return backward
 

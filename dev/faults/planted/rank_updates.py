@@ -124,13 +124,13 @@ RANK_OWN_ADVANTAGES = Fault(
 
 
 def _rank_own_denominators(real):
-    def backward(learner, micro, terms_with_denominator, done, where):
+    def backward(learner, micro, terms_with_denominator, done, where, *hooks):
         terms = [term for term, _ in terms_with_denominator]
         rows = [row for row in done.samples if any(term.has_gradient(row) for term in terms)]
         own = [row for part in learner.micro_batches(rows) if not part.is_padding for row in part.samples]
         if not where.startswith("the doctor"):
             terms_with_denominator = [(term, term.denominator(own)) for term in terms]
-        real(learner, micro, terms_with_denominator, done, where)
+        real(learner, micro, terms_with_denominator, done, where, *hooks)
 
     return backward
 
@@ -238,7 +238,7 @@ RANK_SAMPLER_STALE = Fault(
 def _rank_skips_micro_batch(real):
     calls = count()
 
-    def backward(learner, micro, terms_with_denominator, done, where):
+    def backward(learner, micro, terms_with_denominator, done, where, *hooks):
         is_dropped = not where.startswith("the doctor") and next(calls) % 2
         real(
             learner,
@@ -246,6 +246,7 @@ def _rank_skips_micro_batch(real):
             terms_with_denominator,
             done,
             where,
+            *hooks,
         )
 
     return backward

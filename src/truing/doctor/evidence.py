@@ -16,7 +16,7 @@ from torch import Tensor
 from truing.doctor.history import FIRST, Dropped, History
 from truing.doctor.rule_inputs import INPUTS
 from truing.metrics.definitions import is_metric
-from truing.record.facts import Facts
+from truing.types.facts import Facts
 from truing.types.sample import SampleFacts
 from truing.types.step_table import PASS_STREAMS, SAMPLE_STREAMS, Passes, StepNumbers, StepTable
 
@@ -218,7 +218,7 @@ def changed_step(
         step,
         samples=[replace(sample, **samples.get(index, {})) for index, sample in enumerate(step.samples)],
         setup=replace(step.setup, **setup),
-        facts={name: x for name, x in (dict(step.facts) | dict(facts)).items() if name not in without},
+        facts=Facts(**{name: x for name, x in {**step.facts, **facts}.items() if name not in without}),
         metrics={**step.metrics, **metrics},
         past=step.past if past is None else past,
         streams={name: each for name, each in known.items() if name not in PASS_STREAMS},

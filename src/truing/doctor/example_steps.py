@@ -10,6 +10,7 @@ from torch import Tensor
 from truing.doctor.evidence import Setup, Step, changed_step, last_passes
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.token_gradients import expected_token_gradients
+from truing.types.facts import Facts
 from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
@@ -121,7 +122,7 @@ def past_step(
 ) -> StepNumbers:
     """Return an earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
     also = {name.replace("_", "/", 1): value for name, value in named.items()}
-    return StepNumbers(stage, step, {**metrics, **also}, facts)
+    return StepNumbers(stage, step, {**metrics, **also}, Facts(**facts))
 
 
 def _sample(index: int, prompt: int, length: int, reward: float) -> SampleFacts:

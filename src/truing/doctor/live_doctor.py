@@ -1,7 +1,6 @@
 """The doctor during a run: it judges each update once, directly after its record."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from truing.config import Recipe
 from truing.doctor.diagnosis import Diagnosis, select_rules
@@ -11,6 +10,7 @@ from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.errors import ProvenError, PublicationError
+from truing.types.facts import Facts
 from truing.types.sampling_params import SamplingParams
 from truing.types.step_table import StepNumbers, StepTable
 
@@ -42,7 +42,7 @@ class LiveDoctor:
         broken = {each for each in self.reported if not each[1]}
         self.reported = {(code, verdict, stage) for code, verdict, stage, _ in reported} | broken
 
-    def facts(self, stage: str) -> list[Mapping[str, Any]]:
+    def facts(self, stage: str) -> list[Facts]:
         """Return the facts of the kept updates of a stage, oldest first."""
         return [each.facts for each in self.history.past if each.stage == stage]
 

@@ -76,7 +76,6 @@ INPUTS: Mapping[str, str] = {
     "facts.frozen": "a digest of the frozen weights",
     "facts.audit": "distributions of tokens that were chosen before any reward",
     "facts.audit | facts.draws": "distributions of sampled tokens, and their random numbers",
-    "facts.head": "a digest of the critic's head before and after",
     "metrics.alignment": "the share of sampled ids that are the trained ones",
     "metrics.grad/norm": "the gradient norm",
     "metrics.lr": "the learning rate",

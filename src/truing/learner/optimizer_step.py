@@ -3,14 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from truing.distributed.packed_table import pack, unpack
 from truing.distributed.ranks import Ranks
-from truing.learner.backward_sums import BackwardSums
 from truing.models.forward.hidden_states import MicroBatch
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
@@ -37,11 +35,7 @@ class OptimizerStep:
         self.loss: dict[str, float] = {}  # by loss term, weighted
         self.grad_norms: list[float] = []  # policy, critic; before clipping
         self.skip_reason = ""  # "" if the optimizer stepped
-        self.head_step = 0.0  # L2 norm of the change of the critic's head
         self.micro_batches: list[list[MicroBatch]] = []  # by backward pass, and rank
-        # policy, critic: gradients summed over backward passes, and their comparison with the optimizer's
-        self.backward_sums: list[BackwardSums] = []
-        self.sum_checks: list[list[dict[str, Any]]] = []
         self.routes = 0, 0  # sets of experts on record, and those that the model would not select
 
     def add(self, batch: Batch, scores: Scores, losses: Mapping[str, Tensor]) -> None:
@@ -73,8 +67,6 @@ class OptimizerStep:
         self.counts = torch.cat(ranks.gather("the exchange of backward passes", self.counts))
         routes = ranks.gather("the exchange of counted routes", self.routes)
         self.routes = sum(one for one, _ in routes), sum(two for _, two in routes)
-        for sums in self.backward_sums:
-            sums.exchange(ranks)
 
     def stream(self, name: str, sample: Sample) -> Tensor:
         """Return a stream of one sample, [T]; NaN where it is not computed."""
@@ -132,6 +124,11 @@ def _computed(batch: Batch, scores: Scores) -> dict[str, Tensor]:
     if scores.value is not None and scores.value.grad is not None:
         streams |= {"new_value": scores.value.detach().cpu(), "value_gradient": -scores.value.grad.cpu()}
     return streams
+
+
+def computed_steps(steps: Sequence[OptimizerStep]) -> Sequence[OptimizerStep]:
+    """Return the optimizer steps with a forward; all of them if none has any."""
+    return [each for each in steps if each.tokens_computed] or steps
 
 
 def passes_of(samples: Sequence[Sample], steps: Sequence[OptimizerStep]) -> Passes:

@@ -7,23 +7,19 @@ same gradient. Samples without a gradient in any loss term are not computed.
 Algorithms do not appear here by name: ``Algorithm`` contains their functions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage
-from truing.distributed.sharded_tensors import whole
-from truing.learner.backward_sums import check_at_optimizer, record_backward
 from truing.learner.gates import skip_reason, skip_step_reason
+from truing.learner.hooks import StepHooks
 from truing.learner.learner import Learner
 from truing.learner.loss_check import check_loss
 from truing.learner.optimizer import clip_and_step
 from truing.learner.optimizer_step import OptimizerStep, loss_mask
-from truing.learner.replayed_draws import replay_mask
 from truing.learner.scoring import with_old_logprobs, with_reference_logprobs, with_values
-from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.score import score
@@ -33,12 +29,11 @@ from truing.utils.memory import is_out_of_memory, release_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation, seed_of
 
-AuditHook = Callable[[Learner, Sequence[Sample]], None]
-"""Audits the first minibatch of a step before any weight changes."""
+NO_HOOKS = StepHooks()
 
 
 def train_step(
-    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], audit: AuditHook | None = None
+    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], hooks: StepHooks = NO_HOOKS
 ) -> list[OptimizerStep]:
     """Train on the samples of a step; return its optimizer steps.
 
@@ -46,7 +41,7 @@ def train_step(
         learner: policy, optimizer, reference and critic; its weights change in place.
         samples: of the step, before advantages.
         key: names the step in seeds and error texts, such as (seed, stage, step).
-        audit: called with the first minibatch before its update.
+        hooks: run beside the optimizer steps.
     """
     if reason := skip_step_reason(samples, learner.setting):
         skipped = OptimizerStep(0, samples)
@@ -66,18 +61,17 @@ def train_step(
             remedy="minibatches must follow from the recipe alone: look for random numbers without a key",
         )
         name = f"{'/'.join(map(str, key))}, optimizer step {number}"
-        if audit is not None and number == 0:
-            with phase("doctor"):
-                audit(learner, minibatch)
+        if number == 0:
+            hooks.before_optimizer_steps(minibatch)
 
-        this = accumulate_gradients(learner, minibatch, number, (*key, number), name)
+        this = accumulate_gradients(learner, minibatch, number, (*key, number), name, hooks)
         done.append(this)
         this.skip_reason = skip_reason(this, learner.setting, name)
         if this.skip_reason:
             learner.optimizer.zero_grad(set_to_none=True)
             break
 
-        with phase("optimizer"), _measuring_head_step(learner.critic, this), _checking_sums(learner, this):
+        with phase("optimizer"), hooks.on_optimizer(this):
             this.grad_norms = clip_and_step(
                 learner.optimizer,
                 learner.optimizer_cfg.max_grad_norm,
@@ -88,7 +82,12 @@ def train_step(
 
 
 def accumulate_gradients(
-    learner: Learner, minibatch: list[Sample], index: int, key: tuple[object, ...], name: str
+    learner: Learner,
+    minibatch: list[Sample],
+    index: int,
+    key: tuple[object, ...],
+    name: str,
+    hooks: StepHooks = NO_HOOKS,
 ) -> OptimizerStep:
     """Forward and backward over a minibatch; if memory runs out, start over with smaller micro-batches."""
     terms = learner.algorithm.terms(learner.setting)
@@ -98,13 +97,11 @@ def accumulate_gradients(
         this = OptimizerStep(index, minibatch, with_gradient)
         torch.manual_seed(seed_of(*key, "dropout", *([learner.ranks.rank] if learner.ranks.rank else [])))
         try:
-            with _recording_backward(learner, this):
+            with hooks.on_backward(this):
                 for micro_batches in learner.passes(with_gradient):
                     this.micro_batches.append(micro_batches)
-                    for sums in this.backward_sums:
-                        sums.backward_pass += 1
                     own = micro_batches[learner.ranks.rank]
-                    backward(learner, own, terms_with_denominator, this, name)
+                    backward(learner, own, terms_with_denominator, this, name, hooks)
             this.exchange(learner.ranks)
             return this
         except (RuntimeError, MemoryError) as error:
@@ -121,6 +118,7 @@ def backward(
     terms_with_denominator: Sequence[tuple[LossTerm, float]],
     this: OptimizerStep,
     name: str,
+    hooks: StepHooks = NO_HOOKS,
 ) -> None:
     """Forward and backward of one micro-batch: add to ``.grad`` and to the results of the optimizer step."""
     batch = collate(micro.samples)
@@ -131,7 +129,7 @@ def backward(
             loss_mask(batch),
             critic=learner.critic,
             recompute=micro.recompute,
-            mass_below_mask_BT=replay_mask(learner, this.samples, batch) if this.index == 0 else None,
+            mass_below_mask_BT=hooks.mass_below_mask(this, batch),
         )
         scores.logprob.retain_grad()
         if scores.value is not None:
@@ -146,42 +144,6 @@ def backward(
         (loss * 0 if micro.is_padding else loss).backward()
     if not micro.is_padding:
         this.add(batch, scores, losses)
-
-
-@contextmanager
-def _recording_backward(learner: Learner, this: OptimizerStep) -> Iterator[None]:
-    """Sum the gradients that backward passes within the block produce, for policy and critic."""
-    with ExitStack() as stack:
-        this.backward_sums = [
-            stack.enter_context(record_backward(group)) for group in learner.computed_groups
-        ]
-        yield
-
-
-@contextmanager
-def _checking_sums(learner: Learner, this: OptimizerStep) -> Iterator[None]:
-    """Compare those sums with the gradients that the optimizer gets within the block."""
-    with ExitStack() as stack:
-        pairs = zip(learner.parameter_groups(), this.backward_sums, strict=True)
-        this.sum_checks = [
-            stack.enter_context(check_at_optimizer(learner.optimizer, group, sums)) for group, sums in pairs
-        ]
-        yield
-
-
-@contextmanager
-def _measuring_head_step(critic: Critic | None, this: OptimizerStep) -> Iterator[None]:
-    """Measure how far the critic's head moves within the block."""
-    if critic is None:
-        yield
-        return
-    initial = [whole(parameter.detach()).clone() for parameter in critic.head.parameters()]
-    yield
-    distances = [
-        (whole(after.detach()) - before).norm()
-        for after, before in zip(critic.head.parameters(), initial, strict=True)
-    ]
-    this.head_step = float(torch.stack(distances).norm())
 
 
 def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...]) -> Iterator[list[Sample]]:

@@ -7,7 +7,8 @@ from typing import Any, Literal, NotRequired
 from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from truing.record.fields import Bytes, Count, Digits, Integer, Number, Text, Time, check
+from truing.record.fields import check
+from truing.types.values import Bytes, Count, Digits, Integer, Number, Text, Time
 
 Assumption = Literal["", "normal rewards", "many tasks"]
 """The assumption of an interval beyond reward bounds: normal values, or many tasks."""

@@ -6,8 +6,8 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from truing.record.fields import Count, Integer, Number, Text
 from truing.types.sampling_params import SamplingParams
+from truing.types.values import Count, Integer, Number, Text
 
 _TYPES = {float: Number, int: Count, tuple[int, ...]: list[Integer]}
 

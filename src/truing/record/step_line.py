@@ -7,10 +7,11 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from truing.record.facts import FACTS
-from truing.record.fields import Count, Number, Text, check
+from truing.record.fields import check
+from truing.types.facts import FACTS
 from truing.types.step_table import StepNumbers
-from truing.utils.jsonl import floats_from_json, infinities_from_json
+from truing.types.values import Count, Number, Text
+from truing.utils.jsonl import floats_from_json
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,9 @@ class StepLine(StepNumbers):
         """Return a parsed line, with NaN for ``null``; raise a Misfit if a value does not fit."""
         check(LINE, line)
         numbers = {name: floats_from_json(line[name]) for name in ("metrics", "seconds")}
-        facts = line.get("facts", {})
-        check(FACTS, facts, "facts")
+        facts = check(FACTS, line.get("facts", {}), "facts")
         segment = Segment(**line["segment"])
-        return cls(**{**line, **numbers, "segment": segment, "facts": infinities_from_json(facts)})
+        return cls(**{**line, **numbers, "segment": segment, "facts": facts})
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary."""

@@ -1,6 +1,6 @@
 """The samples of a step: demonstrations, or the policy's own rollouts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from truing.algos import Algorithm, UpdateConfig
@@ -32,6 +32,12 @@ class StepSamples:
     rollouts: Mapping[str, Rollout]
     equal_groups: int = 0
     prompts_limited: bool = False
+
+    def recorded(self, minibatches: Iterable[Sequence[Sample]]) -> list[Sample]:
+        """Return all samples as recorded: untrained ones, then those of the minibatches, with advantages."""
+        by_id = {sample.sample_id: sample for sample in self.untrained}
+        by_id |= {sample.sample_id: sample for minibatch in minibatches for sample in minibatch}
+        return list(by_id.values())
 
 
 def collect_step_samples(

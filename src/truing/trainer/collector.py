@@ -27,12 +27,6 @@ class CollectedStep(NamedTuple):
     step_samples: StepSamples
     receipt: Mapping[str, Any]
 
-    def publication_fact(self, update_index: int) -> dict[str, Any]:
-        """Return the fact ``publication``: the receipt, and how many updates old the weights are."""
-        if not self.receipt:
-            return {}
-        return {"publication": {**self.receipt, "behind": update_index - self.receipt["version"]}}
-
 
 class Collector:
     """Collects the steps of a stage; ``setting_of`` gives the algorithm's setting at a step."""

@@ -10,11 +10,11 @@ from truing.analysis.estimate import pass_at_json
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.intervals import REWARD_TOLERANCE, Bounds
 from truing.errors import RolloutError
-from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.rewards import Rewards, reward_range
 from truing.rollouts.attempt import remedy_of
 from truing.rollouts.collect import EndedFn
 from truing.trainer.collector import logged_publication
+from truing.trainer.evaluation_check import prove_evaluated
 from truing.trainer.run_context import RunContext
 from truing.trainer.session import Session
 from truing.types.rollout import RolloutGroup

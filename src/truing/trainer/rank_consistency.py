@@ -12,7 +12,7 @@ from truing.analysis.compare import flatten
 from truing.chat.render import render_prompt
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks
-from truing.instrumentation.update_facts import rotating_slice
+from truing.measurements.weight_digests import rotating_slice
 from truing.models.digest import quick_sum
 from truing.models.lora import trainable_parameters
 from truing.trainer.reward_definition import reward_definition

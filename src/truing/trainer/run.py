@@ -15,11 +15,11 @@ from truing.distributed.ranks import Ranks, check_started, is_launched, join, na
 from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
-from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory, with_replicas
 from truing.learner.restore import check_same_adapter
+from truing.measurements.prompts import check_prompts
 from truing.models.load import available_device
 from truing.models.load_policy import needs_fsdp
 from truing.models.policy import Policy

@@ -2,25 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from truing.config import Recipe, recipe_after_rollbacks
 from truing.distributed.sharding import computing_device
 from truing.doctor.live_doctor import stop_if_proven
 from truing.errors import Unstable
-from truing.instrumentation.rank_facts import rank_facts
-from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.learner.checkpoint import CheckpointState, read_state
 from truing.learner.coefficients import LossCoefficients
 from truing.learner.learner import open_learner
 from truing.learner.step import train_step
+from truing.measurements.measurement import MeasuredStep
+from truing.measurements.reference_sync import reference_sync_fact
+from truing.measurements.step_measurements import StepMeasurements
 from truing.record import RunReader
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
 from truing.trainer.evaluation_loss import EvaluationLoss, evaluation_loss
 from truing.trainer.guard import guarded, instability
 from truing.trainer.rollback import Rollback, UnstableStep
 from truing.trainer.run_context import RunContext
-from truing.trainer.step_record import step_table
+from truing.trainer.step_record import token_table, with_metrics
+from truing.types.facts import Facts
 from truing.types.step_table import StepTable
 from truing.utils.memory import reset_peak
 from truing.utils.phase_clock import phase
@@ -32,7 +33,7 @@ class StageTrainer:
     coefficients: LossCoefficients
     rollbacks: int  # so far
     history: list[Mapping[str, float]]  # what the guard reads of each step, if there is one
-    pending_facts: dict[str, Any]  # facts between two updates, recorded with the next
+    pending_facts: Facts  # measured between two steps, recorded with the next
 
     def __init__(self, run: RunContext, stage: str, step: int) -> None:
         self.run, self.stage, self.session = run, stage, run.session
@@ -56,7 +57,7 @@ class StageTrainer:
         self.coefficients = (
             LossCoefficients(**state.control) if state.control else LossCoefficients.initial(recipe)
         )
-        self.pending_facts = dict(state.between)
+        self.pending_facts = Facts(**state.between)
         run.ranks.gather("the record so far", None)  # the first rank has written it
         run.doctor.restore(self.stage, RunReader(run.out))
         self.history, run.event_log.loss_label = [], ""
@@ -119,20 +120,36 @@ class StageTrainer:
         with run.clock.running():
             collected = self.collect_samples(step)
             samples, update_index = collected.step_samples, run.weights_version(stage, step)
-            with doctor.measured(learner, update_index) as facts:
-                facts |= self.pending_facts | collected.publication_fact(update_index)
-                audit = doctor.audit_schedule.next_audit(
-                    session.recipe, session.sampler, stage, update_index, samples, facts
-                )
-                steps = train_step(learner, samples.samples, (self.recipe.seed, stage, step), audit)
-                facts |= doctor.sample_facts(session, learner, (stage, step), samples, steps)
-            with phase("doctor"):
-                update = stage, step, update_index
-                facts |= rank_facts(session.sampler, session.policy, learner, update, steps, facts)
-
+            measured = MeasuredStep(
+                session.recipe,
+                session.sampler,
+                session.policy,
+                learner,
+                stage,
+                step,
+                update_index,
+                samples,
+                past=doctor.live_doctor.facts(stage),
+                publication=collected.receipt,
+                since_last=self.pending_facts,
+            )
+            measurements = StepMeasurements(measured, doctor.audit_schedule)
+            with measurements.at_optimizer():
+                steps = train_step(learner, samples.samples, (self.recipe.seed, stage, step), measurements)
+            with phase("record"):
+                table = token_table(stage, step, samples, steps)
+            facts = measurements.facts(steps, table)
             with phase("record"):
                 audits = doctor.live_doctor.history.audits(stage)
-                table, label = step_table(stage, step, learner, samples, steps, run.clock, facts, audits)
+                table, label = with_metrics(
+                    replace(table, facts=facts),
+                    learner,
+                    samples,
+                    steps,
+                    measurements.metrics,
+                    audits,
+                    run.clock,
+                )
                 run.writer.write_step(table)
 
         sampled = {

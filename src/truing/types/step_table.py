@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from truing.types.facts import Facts
 from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, SampleFacts
 from truing.types.token import Origin, Support
 
@@ -42,7 +43,7 @@ class StepNumbers:
     stage: str
     step: int
     metrics: Mapping[str, float]
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # measured for the doctor's rules
+    facts: Facts = field(default_factory=Facts)
     loss_label: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 

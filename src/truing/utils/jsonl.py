@@ -162,12 +162,3 @@ def _json_safe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_json_safe(item) for item in value]
     return value
-
-
-def infinities_from_json(value: Any) -> Any:
-    """Return the same value with every infinity as a float; ``null`` stays, since it may not be a number."""
-    if value in INFINITIES:
-        return float(value)
-    if isinstance(value, Mapping):
-        return {name: infinities_from_json(item) for name, item in value.items()}
-    return [infinities_from_json(item) for item in value] if isinstance(value, list) else value

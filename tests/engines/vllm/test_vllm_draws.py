@@ -8,9 +8,9 @@ import torch
 from dev.faults.planted import FAULTS
 from truing.engines.base import Request, generate
 from truing.engines.vllm.proof.scores import canary_sample
-from truing.instrumentation import race_replay
-from truing.instrumentation.draw_audit import drawn_tokens
-from truing.instrumentation.race_replay import EXCHANGE, GREEDY, RaceReplay
+from truing.measurements import race_replay
+from truing.measurements.draw_audit import drawn_tokens
+from truing.measurements.race_replay import EXCHANGE, GREEDY, RaceReplay
 from truing.models.forward.collate import collate
 from truing.models.forward.score import distributions
 from truing.types.sample import TurnSpan

@@ -49,7 +49,7 @@ def test_a_run_replays_the_routes_of_an_engine_that_rounds_otherwise(mini, tmp_p
 
 def test_without_replay_such_an_engine_is_another_policy(mini, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.models.forward.score.routes_to_replay", lambda *_: None)
-    monkeypatch.setattr("truing.instrumentation.forward_check.routes_to_replay", lambda *_: None)
+    monkeypatch.setattr("truing.measurements.row_logits.routes_to_replay", lambda *_: None)
     with rounds_otherwise(), fake_vllm():
         truing.train(
             mini(**VLLM, doctor={"stop": False}),

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from torch import Tensor
+
+from truing.types.facts import Batch
 
 MAX_ROWS = 32
 """Rows in a fingerprint, the first by name: enough for any odds, and some 2 kB of the record."""
@@ -18,7 +19,7 @@ def batch_fingerprint(
     drawn: int,
     alike: int | None,
     total: int | None,
-) -> dict[str, Any]:
+) -> Batch:
     """Return names and digests of a batch's rows.
 
     Args:

@@ -1,7 +1,9 @@
 """The comparison of sampled and trained ids: the number of equal ones, and the first difference."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from truing.types.facts import IdDifference, Ids
 
 
 class IdPair(NamedTuple):
@@ -13,7 +15,7 @@ class IdPair(NamedTuple):
     trained: Sequence[int]
 
 
-def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
+def compare_ids(pairs: Iterable[IdPair]) -> Ids:
     """Return the fact ``ids``: equal positions, all positions, rows that differ, and the first difference.
 
     A position on one side alone counts as unequal; the other side's id is then None.
@@ -21,7 +23,8 @@ def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
     >>> compare_ids([IdPair("a", 3, [5, 6, 7], [5, 9])])["first"]
     {'sample_id': 'a', 'position': 4, 'drawn': 6, 'trained': 9, 'drawn_length': 3, 'trained_length': 2}
     """
-    equal, total, rows, first = 0, 0, set[str](), None
+    equal, total, rows = 0, 0, set[str]()
+    first: IdDifference | None = None
     for pair in pairs:
         same = [a == b for a, b in zip(pair.drawn, pair.trained, strict=False)]
         longest = max(len(pair.drawn), len(pair.trained))
@@ -41,7 +44,7 @@ def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
     return {"equal": equal, "total": total, "rows": len(rows), "first": first}
 
 
-def alignment_metric(ids: Mapping[str, Any]) -> dict[str, float]:
+def alignment_metric(ids: Ids) -> dict[str, float]:
     """Return the metric ``alignment`` of a fact ``ids``; empty without compared positions."""
     return {"alignment": ids["equal"] / ids["total"]} if ids["total"] else {}
 

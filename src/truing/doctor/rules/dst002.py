@@ -25,7 +25,7 @@ docs/scale.md
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
 def measure(step: Step) -> list[Rows]:
     """Read the counts of each optimizer step."""
-    facts: list[dict[str, Any]] = step.facts["ranks"]["rows"]
+    facts = step.facts["ranks"]["rows"]
     return [Rows(**{name: each[name] for name in Rows._fields if name in each}) for each in facts]
 
 

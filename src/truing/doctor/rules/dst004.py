@@ -42,8 +42,7 @@ class Norms(NamedTuple):
 
 def measure(step: Step) -> list[Norms]:
     """Return the norms by rank of each gradient: of policy and critic, in each optimizer step."""
-    ranks: list[list[list[float]]] = step.facts["ranks"]["norms"]
-    state = step.facts["ranks"]["state"]
+    ranks, state = step.facts["ranks"]["norms"], step.facts["ranks"]["state"]
     differ = {part for part in ("policy", "critic") if len(set(state.get(f"{part} weights", ()))) > 1}
     return [
         Norms(part, by_rank, step.setup.max_grad_norm, part in differ)

@@ -21,7 +21,7 @@ References: https://arxiv.org/abs/1707.06347, docs/control.md
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -42,8 +42,7 @@ class Batch(NamedTuple):
 
 def measure(step: Step) -> list[Batch]:
     """Read the counts recorded with the update."""
-    uses: list[dict[str, Any]] = step.facts["sample_usage"]
-    return [Batch(**each) for each in uses]
+    return [Batch(**each) for each in step.facts["sample_usage"]]
 
 
 def judge(batches: list[Batch]) -> Iterator[Claim]:

@@ -34,6 +34,7 @@ from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.facts import Facts
 from truing.types.step_table import StepNumbers
 from truing.utils.format import with_count
 
@@ -103,7 +104,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def _later(step: Step, kl: float) -> Step:
     """Return the step as the fourth update of its stage."""
-    moved = {"weights": {"before": "x", "after": "a", "next": "a"}}
+    moved: Facts = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
     past = [StepNumbers("grpo", number, numbers, moved) for number in range(3)]
     return drawn_by(replace(with_token_gradients(changed_step(step, past=past)), step=3), "a", 3)
@@ -128,7 +129,7 @@ def example() -> Step:
 
 def without_a_gradient() -> Step:
     """All rewards are equal so far: no weight has moved."""
-    still = {"weights": {"before": "a", "after": "a", "next": "a"}}
+    still: Facts = {"weights": {"before": "a", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 0.0, "lr": 1e-3, "kl_all/k3": 0.0}
     return changed_step(example(), past=[StepNumbers("grpo", number, numbers, still) for number in range(3)])
 

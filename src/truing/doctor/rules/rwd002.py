@@ -115,6 +115,7 @@ def _whole(step: Step) -> list[list[int]]:
 
 def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int]]) -> str:
     """Return the one statistic of their group's rewards that all attempts have; empty without one."""
+    whole = [group for group in whole if all(math.isfinite(pairs[i][1]) for i in group)]
     if not any(len({round(pairs[i][1] / ROUNDING) for i in group}) > 1 for group in whole):
         return ""
     for name, one in (("mean", fmean), ("largest", max), ("smallest", min), ("sum", math.fsum)):

@@ -25,7 +25,6 @@ from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
 from truing.doctor.saved_updates import UpdateWriter
 from truing.doctor.verdict import Finding, Verdict
-from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditBudget
 from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of
 from truing.integrations.trl.forward_check import plain_facts
 from truing.integrations.trl.gradient_check import gradient_sum_facts
@@ -40,6 +39,8 @@ from truing.integrations.trl.processes import (
 from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_facts
 from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.sample_usage import Usage
+from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditBudget
+from truing.types.facts import Batch, Facts
 from truing.types.sampling_params import SamplingParams
 from truing.types.step_table import StepNumbers
 
@@ -141,7 +142,7 @@ class Audit(ABC):
 
     def batch_fact(
         self, rows: Sequence[tuple[str, Tensor, int]], number: int, drawn: int, examples: Collection[str]
-    ) -> dict[str, Any]:
+    ) -> Batch:
         """Return the fact ``batch``; copies in the dataset are counted if the last batch had these tasks.
 
         Args:
@@ -172,7 +173,9 @@ class Audit(ABC):
         """Return the optimizer step of these rows as the doctor's ``Step``."""
         ids = compare_ids(rows.pairs)
         metrics = self.numbers | self.metrics(rows) | alignment_metric(ids)
-        facts = self.facts | ({"ids": ids} if ids["first"] else {})
+        facts = Facts(**self.facts)
+        if ids["first"]:
+            facts["ids"] = ids
         return Step.of(rows.table(StepNumbers(self.stage, done, metrics, facts)), self.setup, self.history)
 
     def averaged_rows(self, done: int) -> Rows:

@@ -16,8 +16,8 @@ from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import log_wealth_increments
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.doctor.oracle.forward import plain_distributions
-from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, drawn_tokens, tokens_of_attempt
 from truing.integrations.trl.forward_check import model_logits
+from truing.measurements.draw_audit import AUDITED_ATTEMPTS, drawn_tokens, tokens_of_attempt
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import permutation

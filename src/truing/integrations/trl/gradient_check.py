@@ -10,17 +10,18 @@ from torch import Tensor
 from truing.distributed.ranks import Ranks
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.instrumentation.gradient_comparison import (
+from truing.integrations.trl.forward_check import logprobs, model_logits, rows_to_check, sample_of
+from truing.measurements.gradient_comparison import (
     MIN_GRADIENT_MASS,
     compare_gradients,
     flat_gradient,
     gradient_mass,
     is_missing,
 )
-from truing.instrumentation.update_facts import rotating_slice
-from truing.instrumentation.weights_without_gradient import missing_gradient
-from truing.integrations.trl.forward_check import logprobs, model_logits, rows_to_check, sample_of
+from truing.measurements.weight_digests import rotating_slice
+from truing.measurements.weights_without_gradient import missing_gradient
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.types.facts import GradientDifference, MissingGradient
 from truing.types.sampling_params import SamplingParams
 
 
@@ -86,7 +87,7 @@ def gradient_sum_facts(
         lambda: (
             _missing_gradient(model, step, sampling_params, parameters, without_gradient)
             if about["free"] > MIN_GRADIENT_MASS
-            else {}
+            else None
         ),
     )
     about |= compare_gradients(expected_P, trainer_P)
@@ -94,7 +95,7 @@ def gradient_sum_facts(
     return _worst(ranks.gather("the comparison of gradients", (about, own)))
 
 
-def _worst(by_rank: Sequence[tuple[dict[str, Any], dict[str, float]]]) -> dict[str, Any]:
+def _worst(by_rank: Sequence[tuple[dict[str, Any], GradientDifference]]) -> dict[str, Any]:
     """Return the fact of the rank that differs most, with counts of all ranks.
 
     ``own`` compares the gradient of each rank with that of its own rows.
@@ -103,7 +104,7 @@ def _worst(by_rank: Sequence[tuple[dict[str, Any], dict[str, float]]]) -> dict[s
     fact = dict(max(every, key=lambda about: about["difference"]))
     fact |= {name: sum(about[name] for about in every) for name in ("rows", "pulled", "free")}
     missing = [about["missing_gradient"] for about in every]
-    fact["missing_gradient"] = max(missing, key=lambda found: found.get("moved", 0.0))
+    fact["missing_gradient"] = max(missing, key=lambda found: found["moved"] if found else 0.0)
     if len(every) > 1:
         fact |= {"ranks": len(every), "own": list(own)}
     return fact
@@ -137,8 +138,8 @@ def _missing_gradient(
     sampling_params: SamplingParams,
     parameters: Mapping[str, Tensor],
     without_gradient: Sequence[str],
-) -> dict[str, Any]:
-    """Return the weight without a gradient that some rows depend on most; empty if there is none."""
+) -> MissingGradient | None:
+    """Return the weight without a gradient that some rows depend on most, if there is one."""
     tested: list[tuple[Any, list[int]]] = []
     token_gradients = [torch.zeros(0, dtype=torch.float64)]
     for index, _ in rows_to_check(step):

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup
-from truing.instrumentation.audit_budget import AuditBudget
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of
@@ -22,6 +21,7 @@ from truing.integrations.trl.rng_state import rng_preserved, rng_state_of
 from truing.integrations.trl.rows import Rows
 from truing.integrations.trl.sample_usage import Usage, UsageCounter
 from truing.integrations.trl.setup import scoring_params, setup_of_grpo
+from truing.measurements.audit_budget import AuditBudget
 from truing.utils.rng import permutation
 
 ROW_KEY = "truing_row"

@@ -8,10 +8,10 @@ import torch
 from rich.console import Console
 from transformers import TrainerCallback
 
-from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
-from truing.instrumentation.optimizer_moments import MAX_ENTRIES, MomentDigests, moments_of
-from truing.instrumentation.update_facts import rotating_slice, weight_facts, weights_due_to_move
 from truing.integrations.trl.processes import draws_examples_once
+from truing.measurements.adamw_float64 import RecomputedUpdate, recompute_update
+from truing.measurements.moment_digests import MAX_ENTRIES, DigestsBetweenSteps, moments_of
+from truing.measurements.weight_digests import rotating_slice, weight_facts, weights_due_to_move
 from truing.models.digest import joint_sum, quick_sum, quick_sums
 
 if TYPE_CHECKING:
@@ -60,16 +60,19 @@ class OptimizerCallback(TrainerCallback):
         self.due_to_move: list[str] = []
         self.frozen_digests: dict[str, str] = {}  # of frozen and reference weights
         self.recomputed: RecomputedUpdate | None = None
-        self.moments: MomentDigests | None = None
+        self.moments: DigestsBetweenSteps | None = None
+        self.hooked: torch.optim.Optimizer | None = None  # calls ``moments``
 
-    def moment_digests(self, update_index: int) -> MomentDigests | None:
+    def moment_digests(self, update_index: int) -> DigestsBetweenSteps | None:
         """Return the digests of the optimizer's moments; None if it is not a torch optimizer."""
         optimizer = getattr(self.audit.trainer.optimizer, "optimizer", self.audit.trainer.optimizer)
         if not isinstance(optimizer, torch.optim.Optimizer):
             return None
-        if self.moments is None or self.moments.optimizer is not optimizer:
-            tensors = partial(moments_of, optimizer, self.audit.parameters)
-            self.moments = MomentDigests(optimizer, tensors)
+        if self.moments is None or self.hooked is not optimizer:
+            self.moments = DigestsBetweenSteps(partial(moments_of, optimizer, self.audit.parameters))
+            optimizer.register_step_pre_hook(self.moments.before)
+            optimizer.register_step_post_hook(self.moments.after)
+            self.hooked = optimizer
         self.moments.begin(update_index)
         return self.moments
 

@@ -19,7 +19,7 @@ class RankPart:
 
     rows: Rows
     facts: Mapping[str, Any]
-    state: Mapping[str, Any]  # what all ranks must share, as in ``instrumentation/rank_facts.py``
+    state: Mapping[str, Any]  # what all ranks must share, as in ``measurements/rank_facts.py``
     norm: float  # of the gradient, before clipping
     examples: Mapping[str, Example]  # by the row's name
     usage: Mapping[int, Usage] = field(default_factory=dict[int, Usage])  # by generation

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from truing.instrumentation.sample_usage import usage_fact
+from truing.measurements.sample_usage import usage_fact
 
 
 class Usage(NamedTuple):

@@ -1,0 +1,131 @@
+"""One weight's update, computed a second time by AdamW's formula in float64."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from truing.distributed.sharded_tensors import whole
+from truing.measurements.measurement import MeasuredStep, Measurement
+from truing.models.forward.rounding_noise import is_coarse
+from truing.models.forward.score import computed_precision
+from truing.types.facts import Facts, Update
+
+ENTRIES = 4096
+"""Compared entries of the weight."""
+
+STRIDE = 7919
+"""A prime: successive steps compare weights of other layers, and each weight has its turn."""
+
+
+class AdamWUpdate(Measurement):
+    """One weight after its first optimizer step, beside AdamW's formula in float64."""
+
+    facts = ("update",)
+    cost = "4,096 entries of one weight"
+
+    def __init__(self, step: MeasuredStep) -> None:
+        super().__init__(step)
+        names = sorted(step.learner.parameters)
+        self._name = names[step.update_index * STRIDE % len(names)]
+        self._expected: RecomputedUpdate | None = None
+        self._optimizer_steps = 0
+
+    def before_optimizer(self) -> None:
+        """Compute the weight that AdamW must leave."""
+        self._optimizer_steps += 1
+        if self._optimizer_steps == 1:
+            learner = self.step.learner
+            weight = learner.parameters[self._name]
+            self._expected = recompute_update(self._name, weight, learner.optimizer, learner.optimizer_cfg)
+
+    def after_optimizer(self) -> None:
+        """Compare the weight with it."""
+        if self._optimizer_steps == 1:
+            self._compare()
+
+    def after_step(self) -> Facts:
+        """Return the difference; with one optimizer step, from the weight at the end of the step."""
+        if self._optimizer_steps == 1:
+            self._compare()
+        return self.found
+
+    def _compare(self) -> None:
+        if self._expected is not None:
+            update = self._expected.fact()
+            share = self._expected.swallowed_share()
+            if is_coarse(computed_precision(self.step.learner.model)) and not math.isnan(share):
+                update["swallowed"] = share
+            self.found = {"update": update}
+
+
+class AdamWSettings(Protocol):
+    """The declared settings of AdamW."""
+
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+
+
+@dataclass(frozen=True, eq=False)
+class RecomputedUpdate:
+    """A weight before its update, and the expected weight after it."""
+
+    name: str
+    weight: Tensor
+    before: Tensor  # [n] float64
+    expected: Tensor
+
+    def fact(self) -> Update:
+        """Return the difference from the expected weight; call it after the update."""
+        return {
+            "weight": self.name,
+            "largest": float((first_entries(self.weight) - self.expected).abs().max()),
+            "step": float((self.expected - self.before).abs().max()),
+            # the rounding of a weight in its own dtype
+            "rounding": float(torch.finfo(self.weight.dtype).eps * self.before.abs().max()),
+        }
+
+    def swallowed_share(self) -> float:
+        """Return the share of the entries to change that the update left as they were; NaN without any.
+
+        Their step is less than half of their last digit, and rounding takes all of it.
+        """
+        due = self.expected != self.before
+        return float((first_entries(self.weight) == self.before)[due].double().mean())
+
+
+def recompute_update(
+    name: str, weight: Tensor, optimizer: torch.optim.Optimizer, declared: AdamWSettings
+) -> RecomputedUpdate | None:
+    """Return θ − lr (m̂ / (√v̂ + ε) + λ θ) (https://arxiv.org/abs/1711.05101); None without a gradient.
+
+    Args:
+        name: of the weight.
+        weight: before the update, with the gradient that the optimizer gets.
+        optimizer: for its moments and learning rate.
+        declared: the other settings.
+    """
+    if weight.grad is None:
+        return None
+    groups = optimizer.param_groups
+    rate = next((g["lr"] for g in groups if any(p is weight for p in g["params"])), groups[0]["lr"])
+    state = optimizer.state.get(weight, {})
+    gradient, before = first_entries(weight.grad), first_entries(weight)
+    zero = torch.zeros_like(before)
+    first, second = (first_entries(state[key]) if key in state else zero for key in ("exp_avg", "exp_avg_sq"))
+    count = (float(state["step"]) if "step" in state else 0.0) + 1
+    first = declared.beta1 * first + (1 - declared.beta1) * gradient
+    second = declared.beta2 * second + (1 - declared.beta2) * gradient.square()
+    divisor = (second / (1 - declared.beta2**count)).sqrt() + declared.eps
+    scaled = first / (1 - declared.beta1**count) / divisor
+    expected = before - rate * (scaled + declared.weight_decay * before)
+    return RecomputedUpdate(name, weight, before, expected)
+
+
+def first_entries(weight: Tensor) -> Tensor:
+    """Return the first entries of a weight, float64, on the CPU."""
+    return whole(weight.detach()).reshape(-1)[:ENTRIES].double().cpu().clone()

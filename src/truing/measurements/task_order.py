@@ -1,0 +1,45 @@
+"""Whether a step samples the tasks that the recipe's seed gives it."""
+
+from collections.abc import Mapping
+
+from truing.algos import UpdateConfig
+from truing.config.stages import SftConfig
+from truing.doctor.oracle.task_order import expected_tasks
+from truing.measurements.measurement import Measurement
+from truing.rollouts.sampler import Sampler
+from truing.types.facts import Facts, Tasks
+from truing.types.rollout import Rollout
+
+
+class TaskOrder(Measurement):
+    """The tasks of a step, and those that the recipe's seed gives it."""
+
+    facts = ("tasks",)
+    cost = "a permutation of the tasks' indices"
+
+    def after_step(self) -> Facts:
+        """Return how many differ, and the first difference."""
+        step = self.step
+        setting, rollouts = step.learner.setting, step.samples.rollouts
+        return {"tasks": task_order_fact(step.sampler, setting, step.stage, step.step, rollouts)}
+
+
+def task_order_fact(
+    sampler: Sampler, setting: UpdateConfig, stage: str, step: int, rollouts: Mapping[str, Rollout]
+) -> Tasks:
+    """Compare the tasks of an update with the declared ones, by the index in the id of each group.
+
+    Groups that the gate ``equal_groups`` sampled in addition, and demonstrations beside rollouts, have other
+    ids.
+    """
+    cfg, seed = setting.stage, sampler.seed
+    count = cfg.batch_size if isinstance(cfg, SftConfig) else cfg.prompts_per_step
+    task_of_group = {rollout.group_id: rollout.task.task_id for rollout in rollouts.values()}
+    got = [task_of_group.get(f"{seed}/{stage}/{step}/{index}", "none") for index in range(count)]
+    indices = expected_tasks(seed, stage, step, count, len(sampler.train_tasks))
+    expected = [sampler.train_tasks[index].task_id for index in indices]
+    other = [index for index in range(count) if got[index] != expected[index]]
+    fact: Tasks = {"asked": count, "other": len(other)}
+    if other:
+        fact["at"], fact["got"], fact["expected"] = other[0], got[other[0]], expected[other[0]]
+    return fact

@@ -1,0 +1,106 @@
+"""Check that an evaluation is the declared one: its tasks, sampling parameters, weights and means."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from math import fsum, isclose
+from typing import Any
+
+from truing.algos.flatten import flatten
+from truing.config import Recipe
+from truing.errors import ModelError
+from truing.measurements.prompts import prompt_fact, raise_if_different
+from truing.models.digest import quick_sum
+from truing.models.policy import Policy
+from truing.rollouts.sampler import Sampler
+from truing.types.rollout import Rollout, RolloutGroup, Task
+from truing.types.sampling_params import SamplingParams
+from truing.types.status import Status
+
+
+def prove_evaluated(
+    recipe: Recipe,
+    policy: Policy,
+    sampler: Sampler,
+    groups: Sequence[RolloutGroup],
+    reward: Mapping[str, float],
+) -> None:
+    """Raise if an evaluation is not the one that the recipe declares.
+
+    Args:
+        recipe: of the run.
+        policy: whose weights are to be evaluated.
+        sampler: with the tasks.
+        groups: the evaluated attempts.
+        reward: the evaluation's result by task id.
+    """
+    samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
+    raise_if_different("the evaluation", prompt_fact(sampler.chat, sampler.eval_tasks, samples))
+    _prove_groups(recipe, sampler.eval_tasks, groups)
+    declared = _declared_params(recipe, sampler.sampling_params.stop_ids)
+    for group in groups:
+        for rollout in group.rollouts:
+            _prove_rollout(rollout, declared)
+    _prove_weights(groups, quick_sum(policy.parameters))
+    _prove_means(groups, reward)
+
+
+def _declared_params(recipe: Recipe, stop_ids: tuple[int, ...]) -> SamplingParams:
+    """Return the sampling parameters of evaluations by the recipe."""
+    declared: dict[str, Any] = {**recipe.sampling.model_dump(), "temperature": recipe.eval.temperature}
+    return SamplingParams(**declared, stop_ids=stop_ids)
+
+
+def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[RolloutGroup]) -> None:
+    """Raise unless each task has its declared number of attempts, with the random numbers of its index."""
+    got = [(group.group_id, group.task.task_id, len(group.rollouts)) for group in groups]
+    expected = [
+        (f"{recipe.seed}/eval/{index}", task.task_id, recipe.eval.samples) for index, task in enumerate(tasks)
+    ]
+    for one, other in zip_longest(got, expected):
+        if one != other:
+            raise _other("tasks, attempts or random numbers", f"{len(got)} tasks, among them {one}", other)
+
+
+def _prove_rollout(rollout: Rollout, declared: SamplingParams) -> None:
+    """Raise if an attempt was sampled with other parameters."""
+    if rollout.sampling_params != declared:
+        raise _other("sampling parameters", repr(rollout.sampling_params), repr(declared))
+
+
+def _prove_weights(groups: Sequence[RolloutGroup], digest: str) -> None:
+    """Raise if a turn was sampled with other weights than the policy's."""
+    digests = Counter(
+        turn.weight_digest
+        for group in groups
+        for rollout in group.rollouts
+        for turn in rollout.turns
+        if len(turn.token_ids)  # an attempt that failed before its first turn was not sampled
+    )
+    others = [other for other in digests if other != digest]
+    if others:
+        count = sum(digests[other] for other in others)
+        raise _other("weights", f"{count} turns with digest {others[0]}", f"the policy's digest {digest}")
+
+
+def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:
+    """Raise if a task's reward is not the mean of its graded attempts."""
+    for group in groups:
+        earned = [each.reward for each in group.rollouts if each.status is not Status.ERROR]
+        got = reward.get(group.task.task_id)
+        expected = fsum(earned) / len(earned) if earned else None
+        if (got is None) != (expected is None) or not _is_close(got, expected):
+            raise _other("means", f"{got} for task {group.task.task_id}", f"{expected}, the mean of {earned}")
+
+
+def _is_close(got: float | None, expected: float | None) -> bool:
+    return got is None or expected is None or isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _other(part: str, got: Any, expected: Any) -> ModelError:
+    return ModelError(
+        f"the evaluation has other {part} than declared",
+        got=got,
+        expected=expected,
+        remedy="look for code that changes evaluations alone; the numbers of this evaluation are not used",
+    )

@@ -1,0 +1,47 @@
+"""AdamW's step in float64, and the share of a weight's entries that rounding leaves as they were."""
+
+import math
+
+import pytest
+import torch
+
+from truing.config import OptimizerConfig
+from truing.measurements.adamw_float64 import recompute_update
+
+
+def stepped(dtype, rate, gradient=1.0):
+    """Return a weight's recomputed update after AdamW took the step: entries from 1 to 2."""
+    weight = torch.nn.Parameter(torch.linspace(1, 2, 64).to(dtype))
+    weight.grad = torch.full_like(weight, gradient)
+    cfg = OptimizerConfig(weight_decay=0.0)
+    optimizer = torch.optim.AdamW(
+        [weight], lr=rate, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, weight_decay=0.0
+    )
+    update = recompute_update("w", weight, optimizer, cfg)
+    optimizer.step()
+    assert update is not None
+    return update
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rate", "share"),
+    [
+        (torch.float32, 1e-4, 0.0),
+        (torch.bfloat16, 1e-4, 1.0),  # the last digit of a number from 1 to 2 is 2⁻⁷ = 0.008
+        (torch.bfloat16, 2.0**-7, 0.0),
+        (torch.float32, 1e-9, 1.0),
+    ],
+)
+def test_a_step_below_half_of_the_last_digit_is_swallowed(dtype, rate, share):
+    assert stepped(dtype, rate).swallowed_share() == share
+
+
+def test_without_a_gradient_nothing_is_due():
+    assert math.isnan(stepped(torch.bfloat16, 1e-4, gradient=0.0).swallowed_share())
+
+
+def test_the_step_in_float64():
+    """At the first step AdamW moves each entry by the rate."""
+    fact = stepped(torch.float32, 1e-3).fact()
+    assert fact["step"] == pytest.approx(1e-3, rel=1e-6)
+    assert fact["largest"] < fact["rounding"]

@@ -10,7 +10,7 @@ from dev.faults.run_fault import RUN_DIR, run_fault
 from truing.doctor.evidence import changed_step
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import RULES
-from truing.doctor.rules.msk003 import skipped_by_gate
+from truing.doctor.rules.msk003 import minibatches as two_minibatches
 from truing.doctor.rules.rat005 import collapsed, example, minibatches
 from truing.doctor.truing_run import recorded_steps
 from truing.doctor.verdict import STRONG_VERDICTS
@@ -67,12 +67,13 @@ def test_a_twin_that_moved_is_no_exchange_and_two_that_changed_places_beside_it_
     assert claim.row == 0
 
 
-def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may_be():
-    step = skipped_by_gate()
+def test_a_gradient_where_none_may_be_is_seen_in_each_optimizer_step():
+    step = two_minibatches()
     token_gradient_N = step.tokens["token_gradient"].clone()
-    token_gradient_N[step.lengths[0]] = 0.5  # the prompt of a row of the first minibatch
+    token_gradient_N[step.lengths[0]] = 0.5  # the prompt of the second row, which is in the second minibatch
     (claim,) = claims("MSK003", changed_step(step, token_gradient=token_gradient_N))
     assert (claim.row, claim.start, claim.end) == (1, 0, 1)
+    assert claim.what.endswith("have a gradient, in optimizer step 2 of 2")
 
 
 @pytest.mark.integration

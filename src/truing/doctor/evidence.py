@@ -55,6 +55,8 @@ class Setup:
     gamma: float | None = None
     lam: float | None = None
     whiten: bool | None = None
+    value_coef: float | None = None  # weight of the value loss
+    value_clip: float | None = None  # reward units; without one values are not clipped
     bootstraps: bool | None = None  # whether a cut end counts with the critic's value
     baseline: str | None = None  # of returns: step (the mean of all others), none
     truncated: str | None = None  # handling of cut attempts: keep, mask, penalize

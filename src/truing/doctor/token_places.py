@@ -1,5 +1,6 @@
 """The places of a claim's tokens, and their number."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -21,6 +22,17 @@ class ClaimFields(TypedDict, total=False):
     start: int
     end: int
     spans: tuple[Span, ...]
+
+
+def optimizer_steps_text(of_steps: Sequence[object]) -> str:
+    """Return in which optimizer steps something is; empty with one step. ``of_steps`` has it, or is empty."""
+    numbers = [str(number) for number, found in enumerate(of_steps, 1) if found]
+    if len(of_steps) == 1 or not numbers:
+        return ""
+    if len(numbers) == len(of_steps):
+        return f", in each of {len(of_steps)} optimizer steps"
+    listed = numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f", in optimizer step{'s' * (len(numbers) > 1)} {listed} of {len(of_steps)}"
 
 
 @dataclass(frozen=True)

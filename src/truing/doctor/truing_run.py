@@ -96,6 +96,8 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
         "gamma": getattr(cfg, "gamma", None),
         "lam": getattr(cfg, "lam", None),
         "whiten": getattr(cfg, "whiten", None),
+        "value_coef": getattr(cfg, "value_coef", None),
+        "value_clip": getattr(cfg, "value_clip", None),
         "truncated": gates.truncated,
         "truncated_penalty": gates.truncated_penalty,
         "overlong_tokens": gates.overlong_tokens,

@@ -33,7 +33,6 @@ from truing.measurements.sampled_ids import SampledIds
 from truing.measurements.sampler_layer import SamplerLayer
 from truing.measurements.task_order import TaskOrder
 from truing.measurements.unchanged_weights import FrozenWeights, ReferenceDigest
-from truing.measurements.value_gradient import ValueGradient
 from truing.measurements.weight_digests import WeightDigests
 from truing.models.lora import training_mode
 from truing.types.batch import Batch
@@ -52,7 +51,6 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     ClippedGradient,
     CriticHead,
     OptimizerGradient,
-    ValueGradient,
     ReplayedDraws,
     UsedSamples,
     RenderedPrompts,

@@ -375,16 +375,6 @@ class Update(TypedDict):
     swallowed: NotRequired[Number]
 
 
-class Value(TypedDict):
-    """The gradient of the loss per value of the critic."""
-
-    tokens: Count
-    scale: Number
-    largest: Number
-    factor: NumberOrNaN
-    where: Place
-
-
 @with_config(ConfigDict(extra="allow"))
 class Facts(TypedDict, total=False):
     """All facts by name."""
@@ -419,7 +409,6 @@ class Facts(TypedDict, total=False):
     sync: Sync
     tasks: Tasks
     update: Update
-    value: Value
     weights: Weights
 
 

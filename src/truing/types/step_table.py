@@ -83,6 +83,17 @@ class Passes:
             streams=streams,
         )
 
+    def select(self, chosen_P: Tensor, lengths: Sequence[int]) -> "Passes":
+        """Return some of the passes, [P] bool; ``lengths`` are those of all samples."""
+        token_M = chosen_P.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)[self.sample])
+        return Passes(
+            sample=self.sample[chosen_P],
+            optimizer_step=self.optimizer_step[chosen_P],
+            micro_batch=self.micro_batch[chosen_P],
+            rank=self.rank[chosen_P],
+            streams={name: stream_M[token_M] for name, stream_M in self.streams.items()},
+        )
+
     @cached_property
     def sample_list(self) -> list[int]:
         """The sample of each pass."""
@@ -202,26 +213,27 @@ class StepTable(StepNumbers):
         """Return the tokens of a sample."""
         return slice(self.starts[index], self.starts[index + 1])
 
+    def at_each_optimizer_step(self) -> Iterator[tuple[int, Self]]:
+        """Yield each optimizer step's number, and the step with all samples and its passes alone."""
+        numbers = self.passes.optimizer_step.unique().tolist()
+        for number in numbers:
+            chosen_P = self.passes.optimizer_step == number
+            passes = self.passes if len(numbers) == 1 else self.passes.select(chosen_P, self.lengths)
+            yield number, replace(self, passes=passes)
+
     def select(self, chosen_P: Tensor) -> Self:
         """Return the step with some of its passes, [P] bool, and the samples that have one of them."""
         passes = self.passes
         samples = [index for index, chosen in zip(passes.sample_list, chosen_P, strict=True) if chosen]
         places = {index: place for place, index in enumerate(dict.fromkeys(samples))}
-        length_P = torch.tensor(self.lengths, dtype=torch.int64)[passes.sample]
-        token_M = chosen_P.repeat_interleave(length_P)
+        chosen = passes.select(chosen_P, self.lengths)
         token_N = torch.cat([torch.arange(self.starts[i], self.starts[i + 1]) for i in places] or [NOTHING])
         return replace(
             self,
             samples=[self.samples[i] for i in places],
             starts=starts_of([self.lengths[i] for i in places]),
             streams={name: stream_N[token_N] for name, stream_N in self.streams.items()},
-            passes=Passes(
-                sample=torch.tensor([places[i] for i in samples], dtype=torch.int64),
-                optimizer_step=passes.optimizer_step[chosen_P],
-                micro_batch=passes.micro_batch[chosen_P],
-                rank=passes.rank[chosen_P],
-                streams={name: stream_M[token_M] for name, stream_M in passes.streams.items()},
-            ),
+            passes=replace(chosen, sample=torch.tensor([places[i] for i in samples], dtype=torch.int64)),
             supports=[self.supports[i] for i in places] if self.supports else (),
             routes=[self.routes[i] for i in places] if self.routes else (),
         )

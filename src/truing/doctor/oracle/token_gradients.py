@@ -53,18 +53,6 @@ def near_bound(step: Step) -> Tensor:
     )
 
 
-def complete_minibatches(step: Step) -> Tensor:
-    """Return tokens of minibatches with a complete record, so that their rows can be counted: [N] bool.
-
-    Each row has the numbers of its last update. If an update was skipped within an epoch, its rows
-    left the minibatches of the epoch before, whose denominators counted more rows than remain.
-    """
-    inner = step.optimizer_step_of_sample[step.sample_of_token]
-    if not step.metrics.get("gate/held_back"):
-        return torch.ones_like(inner, dtype=torch.bool)
-    return inner == inner.max()
-
-
 def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
     """Return where a logarithm is that of a bound, up to rounding."""
     near_N = torch.zeros(len(log_N), dtype=torch.bool)
@@ -87,17 +75,21 @@ def expected_entropy_gradients(step: Step) -> Tensor:
 def expected_value_gradients(
     value_N: Tensor, old_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float, clip: float | None
 ) -> Tensor:
-    """Return −∂L/∂V over the tokens of a minibatch: [N] float64, reward units ÷ tokens.
+    """Return −∂L/∂V over the tokens of a minibatch: [N] float64, reward units ÷ tokens; NaN near a bound.
 
     L = c · mean ½ max((V − R)², (clip(V, V_old ± ε) − R)²), without a clip c · mean ½ (V − R)². Where the
     clipped error is the larger one, V has no gradient (https://arxiv.org/abs/2005.12729).
     """
     error_N = torch.where(mask_N, value_N - returns_N, 0.0).double()
-    if clip is not None:
-        moved_N = torch.where(mask_N, value_N - old_N, 0.0).double()
-        clipped_N = error_N - moved_N + moved_N.clamp(-clip, clip)
-        error_N = torch.where((moved_N.abs() > clip) & (clipped_N.abs() > error_N.abs()), 0.0, error_N)
-    return -coefficient * error_N / mask_N.sum().clamp(min=1)
+    gradient_N = -coefficient * error_N / mask_N.sum().clamp(min=1)
+    if clip is None:
+        return gradient_N
+    moved_N = torch.where(mask_N, value_N - old_N, 0.0).double()
+    clipped_N = error_N - moved_N + moved_N.clamp(-clip, clip)
+    beyond_N, larger_N = moved_N.abs() - clip, clipped_N.abs() - error_N.abs()
+    near_N = (beyond_N.abs() < BOUND_TOLERANCE) | ((beyond_N > 0) & (larger_N.abs() < BOUND_TOLERANCE))
+    gradient_N = gradient_N.masked_fill((beyond_N > 0) & (larger_N > 0), 0.0)
+    return gradient_N.masked_fill(near_N, math.nan)
 
 
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:

@@ -25,14 +25,16 @@ docs/scale.md
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_ranks
-from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
+from truing.doctor.oracle.token_gradients import expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient
+from truing.doctor.token_places import optimizer_steps_text
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-3
@@ -50,10 +52,14 @@ class Share(NamedTuple):
     of_rows: float  # the same for rows
 
 
-def measure(step: Step) -> list[Share]:
-    """Return the quotients of the found and the declared gradients, by rank."""
-    expected_N, got_N = expected_token_gradients(step), step.tokens["token_gradient"].double().nan_to_num()
-    known_N = ~near_bound(step) & complete_minibatches(step)
+def measure(step: Step) -> list[list[Share]]:
+    """Return the quotients of the found and the declared gradients, by optimizer step and rank."""
+    return [_shares(at_step) for _, at_step in step.at_each_optimizer_step()]
+
+
+def _shares(step: Step) -> list[Share]:
+    expected_N, got_N = expected_token_gradients(step), step.stream("token_gradient").nan_to_num()
+    known_N = ~near_bound(step)
     least = ROUNDING * max(float(expected_N.abs().max()), 1e-30) if len(expected_N) else 0.0
     compared_N = known_N & (expected_N.abs() > least) & (got_N.abs() > least)
     rank_N = step.rank_of_sample[step.sample_of_token]
@@ -79,8 +85,15 @@ def _share(
     )
 
 
-def judge(shares: list[Share]) -> Iterator[Claim]:
+def judge(steps: list[list[Share]]) -> Iterator[Claim]:
     """Claim one factor for all tokens of each rank, if it is that of its share, or differs between ranks."""
+    claims = [list(_claims(shares)) for shares in steps]
+    where = optimizer_steps_text(claims)
+    for claim in next(filter(None, claims), []):
+        yield replace(claim, what=claim.what + where)
+
+
+def _claims(shares: list[Share]) -> Iterator[Claim]:
     if not shares or any(each.spread > ROUNDING * abs(each.factor) for each in shares):
         return
     if all(abs(each.factor - 1) <= ROUNDING for each in shares):

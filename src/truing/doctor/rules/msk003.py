@@ -9,12 +9,12 @@ wrong denominator or a term with the wrong sign leaves no trace in it.
 
 How it is measured: For one token the gradient of every policy loss has a closed form: its advantage, times
 its ratio unless the clip cuts it, divided by the denominator of the aggregation, less the slope of the KL
-term. A second implementation computes it from the record alone, and compares each token.
+term. A second implementation computes it from the record alone, and compares each token in each optimizer
+step.
 
 Healthy look-alikes: A gradient of 0 at an advantage of 0, or under the clip. A loss near 0 with a gradient:
 right on-policy. The only possible token has a gradient too, and cannot move. A ratio exactly at a bound of
-the clip: such tokens are not compared. Nor are those of the updates before a skipped one: rows that were in
-both have the numbers of the later, and the denominator of an update is unknown without some of its rows.
+the clip: such tokens are not compared. With inner epochs each optimizer step has ratios of its own.
 
 Fix: Tokens with a gradient that must have none (FORCED, TOOL, PROMPT): the loss uses another mask than the
 recorded one; look for a second mask, or one that is lost on the way to the loss. A constant factor is a
@@ -25,16 +25,17 @@ https://arxiv.org/abs/2503.20783
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
-from truing.doctor.example_steps import example_step, with_optimizer_steps
-from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
+from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
+from truing.doctor.oracle.token_gradients import expected_token_gradients, near_bound
 from truing.doctor.rule import Rule, has_gradient, has_policy_loss
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import Places, optimizer_steps_text, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import with_count
@@ -62,11 +63,15 @@ class Measured(NamedTuple):
     spread: float  # how far that quotient varies: 0 if all differ by one factor
 
 
-def measure(step: Step) -> Measured:
-    """Compare token by token; the tolerance follows from float32."""
-    expected_N, got_N = expected_token_gradients(step), step.tokens["token_gradient"].double().nan_to_num()
-    unknown_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
-    got_N = torch.where(unknown_N, expected_N, got_N)
+def measure(step: Step) -> list[Measured]:
+    """Compare each optimizer step token by token."""
+    return [_compared(at_step) for _, at_step in step.at_each_optimizer_step()]
+
+
+def _compared(step: Step) -> Measured:
+    """Compare one optimizer step; the tolerance follows from float32."""
+    expected_N, got_N = expected_token_gradients(step), step.stream("token_gradient").nan_to_num()
+    got_N = torch.where(near_bound(step), expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
     reached_N, nonzero_N = got_N.abs() > scale, expected_N.abs() > scale
     both_N = reached_N & nonzero_N
@@ -92,8 +97,15 @@ def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compa
     return Apart(where, names, float(got_N[first]), float(expected_N[first]))
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any difference beyond rounding; its pattern names the fault."""
+def judge(steps: list[Measured]) -> Iterator[Claim]:
+    """Claim any difference beyond rounding; the first optimizer step with one names the fault."""
+    claims = [list(_claims(measured)) for measured in steps]
+    where = optimizer_steps_text(claims)
+    for claim in next(filter(None, claims), []):
+        yield replace(claim, what=claim.what + where)
+
+
+def _claims(measured: Measured) -> Iterator[Claim]:
     extra, missed, other = measured.extra.where, measured.missed.where, measured.other.where
     if extra:
         origins = f" ({measured.extra.origins})" if measured.extra.origins else ""
@@ -143,16 +155,12 @@ def example() -> Step:
     return changed_step(healthy, token_gradient=(advantage / mask.sum()).float())
 
 
-def skipped_by_gate() -> Step:
-    """The third of four updates was skipped, and half of each minibatch before it was in it again."""
-    step = example_step(setup={"inner_steps": 4})
-    first = dict(enumerate((0, 0, 1, 1, 0, 0, 1, 1)))
-    gradient_N = expected_token_gradients(with_optimizer_steps(step, first)).float()
-    gradient_N = gradient_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
-    later = dict.fromkeys((0, 2, 4, 6), 2)
-    return with_optimizer_steps(
-        changed_step(step, metrics={"gate/held_back": 1.0}, token_gradient=gradient_N), {**first, **later}
+def minibatches() -> Step:
+    """Two minibatches with as many samples and other numbers of tokens: each divides by its own."""
+    step = with_optimizer_steps(
+        example_step(setup={"inner_steps": 2}), {index: index % 2 for index in range(8)}
     )
+    return with_token_gradients(step)
 
 
 RULE = Rule(
@@ -174,5 +182,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(skipped_by_gate,),
+    lookalikes=(minibatches,),
 )

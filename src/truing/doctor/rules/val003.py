@@ -8,12 +8,13 @@ it shares with the policy. With the wrong sign it moves away from the returns; w
 long to show. No scalar shows its weight.
 
 How it is measured: For each value the gradient of the squared error has a closed form: returns minus value,
-times the declared weight, divided by the number of tokens. Before the first update no value has moved, so a
-clip around the old values has no effect; dropout moves them, and then the values of the update itself count,
-with the clip. The rule compares the recorded gradient token by token.
+times the declared weight, divided by the number of tokens, and 0 where the declared clip holds. The rule
+compares the recorded gradient with it, token by token, in each optimizer step. Before the first of them no
+weight has moved, so the values are those of the samples unless there is dropout; later they are those of the
+optimizer step's own forward.
 
-Healthy look-alikes: Right values have no gradient. Of several updates on one batch the rule compares the
-first alone. With a masked policy its values are trained all the same.
+Healthy look-alikes: Right values have no gradient. A value exactly at a bound of the clip: such tokens are
+not compared. With a masked policy its values are trained all the same.
 
 Fix: A constant factor is a weight or a denominator: count the tokens of the whole minibatch, before it is
 split. Another pattern is a mask: the critic learns at every token that the policy chose.
@@ -24,9 +25,13 @@ References: https://arxiv.org/abs/2005.12729, https://arxiv.org/abs/2006.05990
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import torch
+
 from truing.doctor.evidence import Step, changed_step
+from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
+from truing.doctor.token_places import Places, optimizer_steps_text, places
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-3
@@ -37,44 +42,62 @@ SMALLEST = 1e-4
 
 
 class Measured(NamedTuple):
-    """Differences between the gradient of values and its closed form."""
+    """Differences between the gradient of values and its closed form, in one optimizer step."""
 
+    where: Places  # tokens beyond rounding
     largest: float  # difference
     scale: float  # the largest expected
     factor: float  # got ÷ expected
-    tokens: int
-    row: int | None
-    token: int
 
 
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
-    fact = step.facts["value"]
-    sample, token = fact["where"]
-    row = next((index for index, each in enumerate(step.samples) if each.sample_id == sample), None)
-    return Measured(fact["largest"], fact["scale"], fact["factor"], fact["tokens"], row, token)
+def measure(step: Step) -> list[Measured]:
+    """Compare each optimizer step token by token."""
+    return [_compared(at_step, number) for number, at_step in step.at_each_optimizer_step()]
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim more than rounding of the gradient and of its values."""
-    if measured.largest > ROUNDING * measured.scale + SMALLEST / max(measured.tokens, 1):
-        scaled = abs(measured.factor - 1) > ROUNDING
-        how = f"is {measured.factor:.4g} times that" if scaled else "differs at some tokens from that"
+def _compared(step: Step, number: int) -> Measured:
+    assert step.setup.value_coef is not None
+    old_N, returns_N = (step.stream(name).nan_to_num() for name in ("value", "returns"))
+    unmoved = number == 0 and step.setup.dropout is False
+    value_N = old_N if unmoved else step.stream("new_value").nan_to_num()
+    in_minibatch_N = (step.optimizer_step_of_sample == number)[step.sample_of_token]
+    mask_N = step.tokens["value_mask"].bool() & in_minibatch_N
+    expected_N = expected_value_gradients(
+        value_N, old_N, returns_N, mask_N, step.setup.value_coef, step.setup.value_clip
+    )
+    got_N = torch.where(expected_N.isnan(), 0.0, step.stream("value_gradient").nan_to_num())
+    expected_N = expected_N.nan_to_num()
+    scale, tokens = float(expected_N.abs().max()), int(mask_N.sum())
+    difference_N = (got_N - expected_N).abs()
+    wrong_N = difference_N > ROUNDING * scale + SMALLEST / max(tokens, 1)
+    large_N = expected_N.abs() > 0.5 * scale  # large ones show a factor best
+    factor = float((got_N[large_N] / expected_N[large_N]).median()) if large_N.any() else 1.0
+    return Measured(places(step, wrong_N, tokens), float(difference_N.max()), scale, factor)
+
+
+def judge(steps: list[Measured]) -> Iterator[Claim]:
+    """Claim more than rounding of the gradient and of its values, in the first optimizer step that has it."""
+    first = next((measured for measured in steps if measured.where), None)
+    if first is not None:
+        scaled = abs(first.factor - 1) > ROUNDING
+        how = f"is {first.factor:.4g} times that" if scaled else "differs at some tokens from that"
         yield Claim(
             Verdict.PROVEN,
-            f"the gradient of values {how} of the declared value loss",
-            got=f"up to {measured.largest:.3g} off, over {measured.tokens} tokens",
-            expected=f"weight × (returns − value) ÷ tokens, at most {measured.scale:.3g}",
-            row=measured.row,
-            start=measured.token,
-            end=measured.token + 1,
+            f"the gradient of values {how} of the declared value loss"
+            + optimizer_steps_text([measured.where for measured in steps]),
+            got=f"{first.where}: up to {first.largest:.3g} off, over {first.where.compared} tokens",
+            expected=f"weight × (returns − value) ÷ tokens, at most {first.scale:.3g}",
+            **first.where.claim_fields,
             specificity=2.5,
         )
 
 
 def _with_factor(factor: float) -> Step:
-    fact = {"tokens": 33, "scale": 2e-3, "largest": abs(factor - 1) * 2e-3, "factor": factor}
-    return changed_step(valued(), facts={"value": fact | {"where": ("s0", 5)}})
+    step = changed_step(valued(), setup={"value_coef": 0.1})
+    mask_N = step.tokens["policy_mask"]
+    value_N, returns_N = step.stream("value").nan_to_num(), step.stream("returns").nan_to_num()
+    gradient_N = factor * expected_value_gradients(value_N, value_N, returns_N, mask_N, 0.1, None)
+    return changed_step(step, value_mask=mask_N, new_value=value_N.float(), value_gradient=gradient_N.float())
 
 
 def example() -> Step:
@@ -91,7 +114,7 @@ RULE = Rule(
     code="VAL003",
     name="value-gradient-not-as-declared",
     kind="M",
-    needs=("facts.value",),
+    needs=("new_value", "value_gradient", "value", "returns", "value_mask", "setup.value_coef"),
     taints=("critic", "policy"),
     applies=has_critic,
     measure=measure,

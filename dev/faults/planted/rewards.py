@@ -7,6 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from dev.faults.fault import Fault, patched
+from truing.types.status import Status
 
 
 def generous(rollout, task):
@@ -153,5 +154,48 @@ REWARDS_ON_OTHER_ROWS = Fault(
     numbers=(45,),
     what="rewards are one row off their attempts",
     plant=lambda: patched("truing.rollouts.sampler:collect", _rewards_on_other_rows),
+    expected=("RWD002",),
+)
+
+
+def _stored_as(change):
+    """Store another reward than the grader's: ``change`` gets a rollout, and returns its only part."""
+
+    def make(real):
+        def grade(rollout, *args):
+            graded = real(rollout, *args)
+            if graded.status is Status.ERROR:
+                return graded
+            reward = change(graded)
+            return replace(graded, reward=reward, reward_parts=dict.fromkeys(graded.reward_parts, reward))
+
+        return grade
+
+    return patched("truing.rollouts.collect:_grade", make)
+
+
+REWARDS_ROUNDED = Fault(
+    name="rewards-rounded",
+    numbers=(45,),
+    what="rewards are stored with one digit",
+    plant=lambda: _stored_as(lambda graded: round(graded.reward, 1)),
+    expected=("RWD002",),
+)
+
+
+SHORT_ONES_PAID_LESS = Fault(
+    name="short-ones-paid-less",
+    numbers=(45,),
+    what="short answers lose a tenth of their reward after grading",
+    plant=lambda: _stored_as(lambda graded: graded.reward * (0.9 if len(graded.text) < 6 else 1.0)),
+    expected=("RWD002",),
+)
+
+
+FIRST_OF_GROUP_PAID_MORE = Fault(
+    name="first-of-group-paid-more",
+    numbers=(45,),
+    what="the first two rollouts of each group have a bonus that no grader gives",
+    plant=lambda: _stored_as(lambda graded: graded.reward + 0.5 * graded.rollout_id.endswith(("/0", "/1"))),
     expected=("RWD002",),
 )

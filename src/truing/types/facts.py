@@ -318,11 +318,13 @@ class ReferenceSync(TypedDict):
 
 
 class Regraded(TypedDict):
-    """A rollout that was graded twice."""
+    """A rollout that was graded again: its reward, or that of one of its turns."""
 
     sample_id: Text
     stored: Number
     again: NumberOrNaN
+    further: NotRequired[list[NumberOrNaN]]  # of a rollout whose second reward differs
+    turn: NotRequired[Count]
 
 
 class Placements(TypedDict):

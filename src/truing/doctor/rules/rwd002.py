@@ -6,20 +6,26 @@ attempt has a statistic of its group, or the grader is not deterministic.
 Why it is silent: A reward is a number, and any number works. Rewards on the wrong rows train a policy
 towards nothing. A noisy grader adds its noise to every advantage.
 
-How it is measured: The check grades recorded answers again, and compares the rewards one by one. Rewards
-that moved together, all by the same number of rows or in reverse order, among all or within each group, are
-on other rows. So are eight or more different ones that all appear elsewhere.
+How it is measured: Every step grades some rollouts again, and compares the rewards one by one, also those of
+turns. Rewards that moved together, all by the same number of rows or in reverse order, among all or within
+each group, are on other rows. So are eight or more different ones that all appear elsewhere. A rollout whose
+second reward differs is graded eight times more. If one of the ten is unlike the other nine, then with any
+grader, however noisy, it is the stored one in a tenth of the cases: each time that it is multiplies the odds
+by ten, over all steps of the stage, and each time that it is not ends them.
 
-Healthy look-alikes: A model as judge is not exact: if new values appear, only the grader is suspect. A few
-exchanged rewards of 0 and 1 may be chance. Rounding in the last digit.
+Healthy look-alikes: A grader that is not exact: the odd one of ten gradings is mostly another than the
+stored one, and only the grader is suspect. A few exchanged rewards of 0 and 1 may be chance. Rounding in the
+last digit.
 
 Fix: Give each answer an id before grading, and store its reward under that id. Make the grader exact if
-possible; otherwise compare a judge's noise with the spread of a group.
+possible; otherwise compare a judge's noise with the spread of a group. If further gradings agree with the
+second, something changes rewards after grading; a function that remembers earlier answers does so itself.
 
 References: docs/judges.md, https://arxiv.org/abs/2606.26185
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -28,9 +34,13 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.facts import Regraded
 
 ROUNDING = 1e-5
 """Reward units, and of the reward: rounding of float32 and of a sum in another order."""
+
+ODDS = 6.0
+"""log10 of the odds for a proof: a probability of one in a million, over the whole stage."""
 
 MANY = 8
 """Rewards on other rows, too many for chance."""
@@ -45,6 +55,7 @@ class Measured(NamedTuple):
     same: bool  # the same rewards, on other rows
     moved: str  # the permutation from the stored rewards to the others; empty without one
     of_group: str  # the statistic of its group's rewards that each attempt has; empty without one
+    odds: float  # log10, that the stored rewards are not those of the grader
     row: int | None  # the first that differs, if it is in the step
     stored: float
     again: float
@@ -65,10 +76,28 @@ def measure(step: Step) -> Measured:
         all(_equal(a, b) for a, b in zip(sorted(stored), sorted(again), strict=True)),
         _order(pairs, _blocks(step)),
         _of_group(pairs, _whole(step)),
+        _odds([each for past in (*step.past_of_stage, step) for each in past.facts.get("regraded", ())]),
         rows.get(first.get("sample_id", "")),
         first["stored"],
         first["again"],
     )
+
+
+def _odds(regraded: Sequence[Regraded]) -> float:
+    """Return log10 of the product of an e-value per rollout: n if the stored reward is the odd one of n.
+
+    Of n exchangeable gradings of which one is unlike the others, the stored one is that with probability 1/n.
+    """
+    log10 = 0.0
+    for each in regraded:
+        gradings = [each["again"], *each.get("further", ())]
+        if len(gradings) == 1 or not all(map(math.isfinite, gradings)):
+            continue
+        of_value = Counter(round(value / ROUNDING) for value in (each["stored"], *gradings))
+        if sorted(of_value.values()) == [1, len(gradings)]:
+            is_stored = of_value[round(each["stored"] / ROUNDING)] == 1
+            log10 += math.log10(len(gradings) + 1) if is_stored else -math.inf
+    return log10
 
 
 def _equal(a: float, b: float) -> bool:
@@ -139,15 +168,18 @@ def judge(measured: Measured) -> Iterator[Claim]:
         what = f"{measured.other} of {measured.graded} rewards are on other rows than their answers"
     else:
         what = f"{measured.other} of {measured.graded} answers get another reward when graded again"
+    proven = moved or measured.odds >= ODDS
+    if proven and not moved:
+        what += ", and further gradings agree with the second: the stored rewards are not the grader's"
     yield Claim(
-        Verdict.PROVEN if moved else Verdict.SUSPECT,
+        Verdict.PROVEN if proven else Verdict.SUSPECT,
         what + (f": {measured.moved}" if moved and measured.moved else ""),
         got=f"{measured.stored:.5g} is stored, {measured.again:.5g} is the second reward"
         + (", with the same rewards overall" if measured.same else ""),
         expected="the same reward for the same answer",
-        remedy="" if moved else "grade one answer ten times: if it varies, the grader is not exact",
+        remedy="" if proven else "grade one answer ten times: if it varies, the grader is not exact",
         row=measured.row,
-        specificity=4 if moved else 1,
+        specificity=4 if moved else 3 if proven else 1,
     )
 
 
@@ -175,6 +207,21 @@ def group_paid() -> Step:
         groups.setdefault(row.group_id, []).append(reward)
     paid = {i: {"reward": fmean(groups[row.group_id])} for i, row in enumerate(step.samples)}
     return _graded(changed_step(step, samples=paid), REWARDS)
+
+
+def other_than_graded() -> Step:
+    """Six stored rewards lack a bonus that the grader gives each time."""
+    step = example_step(rewards=REWARDS)
+    regraded = [
+        {
+            "sample_id": row.sample_id,
+            "stored": row.reward,
+            "again": row.reward + 0.25,
+            "further": [row.reward + 0.25] * 8,
+        }
+        for row in step.samples[:6]
+    ]
+    return changed_step(step, facts={"regraded": regraded})
 
 
 def rounded() -> Step:

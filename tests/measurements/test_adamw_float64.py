@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from truing.config import OptimizerConfig
+from truing.doctor.rules.opt003 import RULE, other_settings
 from truing.measurements.adamw_float64 import recompute_update
 
 
@@ -45,3 +46,9 @@ def test_the_step_in_float64():
     fact = stepped(torch.float32, 1e-3).fact()
     assert fact["step"] == pytest.approx(1e-3, rel=1e-6)
     assert fact["largest"] < fact["rounding"]
+
+
+def test_settings_of_the_optimizer_that_are_not_the_recipes_are_claimed():
+    (claim,) = RULE.judge(RULE.measure(other_settings()))
+    assert claim.what == "the optimizer has other settings than the recipe declares"
+    assert claim.got == "weight_decay of the critic: 0.1, declared 0.0"

@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from truing.config.stages import PpoConfig
 from truing.distributed.sharded_tensors import whole
+from truing.doctor.oracle.learning_rate import declared_rate
 from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.models.forward.rounding_noise import is_coarse
 from truing.models.forward.score import computed_precision
@@ -21,25 +24,34 @@ STRIDE = 7919
 
 
 class AdamWUpdate(Measurement):
-    """One weight after its first optimizer step, beside AdamW's formula in float64."""
+    """One weight of policy or critic after its first optimizer step, beside AdamW's formula in float64.
 
-    facts = ("update",)
+    And settings of the optimizer, of policy and critic, that differ from the recipe's.
+    """
+
+    facts = ("update", "optimizer_settings")
     cost = "4,096 entries of one weight"
 
     def __init__(self, step: MeasuredStep) -> None:
         super().__init__(step)
-        names = sorted(step.learner.parameters)
-        self._name = names[step.update_index * STRIDE % len(names)]
+        groups = step.learner.parameter_groups()
+        turn, group = divmod(step.update_index, len(groups))
+        names = sorted(groups[group])
+        self._name = names[turn * STRIDE % len(names)]
+        self._weight = groups[group][self._name]
         self._expected: RecomputedUpdate | None = None
         self._optimizer_steps = 0
 
     def before_optimizer(self) -> None:
-        """Compute the weight that AdamW must leave."""
+        """Compare the optimizer's settings, and compute the weight that AdamW must leave."""
         self._optimizer_steps += 1
+        if other := self._other_settings():
+            self.found["optimizer_settings"] = other
         if self._optimizer_steps == 1:
             learner = self.step.learner
-            weight = learner.parameters[self._name]
-            self._expected = recompute_update(self._name, weight, learner.optimizer, learner.optimizer_cfg)
+            self._expected = recompute_update(
+                self._name, self._weight, learner.optimizer, learner.optimizer_cfg
+            )
 
     def after_optimizer(self) -> None:
         """Compare the weight with it."""
@@ -58,7 +70,24 @@ class AdamWUpdate(Measurement):
             share = self._expected.swallowed_share()
             if is_coarse(computed_precision(self.step.learner.model)) and not math.isnan(share):
                 update["swallowed"] = share
-            self.found = {"update": update}
+            self.found["update"] = update
+
+    def _other_settings(self) -> list[str]:
+        """Return the settings of policy and critic that differ from the recipe's."""
+        cfg, stage = self.step.learner.optimizer_cfg, self.step.learner.setting.stage
+        declared = {"betas": (cfg.beta1, cfg.beta2), "eps": cfg.eps, "weight_decay": cfg.weight_decay}
+        by_group: dict[str, dict[str, Any]] = {"policy": declared}
+        if isinstance(stage, PpoConfig):
+            peak, warmup = stage.value_learning_rate, cfg.warmup_steps
+            rate = declared_rate(self.step.step, peak, stage.steps, warmup, cfg.schedule)
+            by_group["critic"] = {**declared, "lr": rate}
+        groups = zip(by_group.items(), self.step.learner.optimizer.param_groups, strict=True)
+        return [
+            f"{name} of the {who}: {group[name]}, declared {value}"
+            for (who, settings), group in groups
+            for name, value in settings.items()
+            if not np.allclose(group[name], value, rtol=1e-6, atol=0.0)
+        ]
 
 
 class AdamWSettings(Protocol):

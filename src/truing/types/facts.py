@@ -396,6 +396,7 @@ class Facts(TypedDict, total=False):
     not_audited: list[Text]
     null: Null
     opening: Opening
+    optimizer_settings: list[Text]
     plain: Plain
     prompts: Prompts
     publication: Publication

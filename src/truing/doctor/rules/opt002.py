@@ -7,9 +7,9 @@ Why it is silent: Every update moves weights, so no metric compares the result o
 next. Noise of 1e-6 makes the ratio differ from 1 and looks like a fix. It is a random walk without a
 gradient.
 
-How it is measured: The digest over the bits of the next update's part of the weights, directly after an
-update, against the same digest at the start of the next update. The digest directly after each optimizer
-step, against the one before the next step or at the end of the update.
+How it is measured: The digest over the bits of the next step's part of the weights, directly after a step,
+against the same digest at the start of the next one; also with the critic's weights. The digest directly
+after each optimizer step, against the one before the next optimizer step or at the end of the step.
 
 Healthy look-alikes: The first update of a stage. A stage that a guard set back, or that was resumed:
 weights are those of the checkpoint, bit for bit. Digests are sums, so equal ones prove nothing; unequal
@@ -43,11 +43,15 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare digests of the same part of the weights, after one update and before the next."""
-    before = [past for past in step.past_of_stage if past.step == step.step - 1 and "weights" in past.facts]
-    written = step.facts.get("stepped", {}).get("changed", 0)
-    if not before:
+    stepped = step.facts.get("stepped")
+    written = stepped["changed"] if stepped else 0
+    before = next((past.facts for past in step.past_of_stage if past.step == step.step - 1), None)
+    if before is None or "weights" not in before:
         return Measured("", "", written)
-    return Measured(before[-1].facts["weights"]["next"], step.facts["weights"]["before"], written)
+    left, found = before["weights"]["next"], step.facts["weights"]["before"]
+    if left == found and stepped and "stepped" in before:  # also the critic's weights
+        left, found = before["stepped"]["next"], stepped["before"]
+    return Measured(left, found, written)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:

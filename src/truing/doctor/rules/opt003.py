@@ -9,7 +9,8 @@ step, and no scalar shows it.
 
 How it is measured: For one weight of each update the check reads gradient and moments before the step,
 computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's numbers, and compares it with the result.
-The tolerance is a hundredth of the step, or eight roundings of the weight.
+The tolerance is a hundredth of the step, or eight roundings of the weight. The optimizer's own settings, of
+policy and critic, are compared with the recipe's.
 
 Healthy look-alikes: A step below the float32 resolution of the weight, so that nothing changes. A weight
 whose gradient is 0, as one factor of an adapter's first update has. Weight decay, which moves weights
@@ -21,7 +22,7 @@ scheduler that runs after the rate is read, or a state loaded for other paramete
 References: https://arxiv.org/abs/1711.05101, https://arxiv.org/abs/1412.6980
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
@@ -37,16 +38,25 @@ class Measured(NamedTuple):
     largest: float  # difference
     step: float  # the largest step of the formula
     rounding: float  # of the weight's own numbers
+    settings: Sequence[str]  # of the optimizer that differ from the recipe's
 
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
-    update = step.facts["update"]
-    return Measured(update["weight"], update["largest"], update["step"], update["rounding"])
+    update, settings = step.facts["update"], step.facts.get("optimizer_settings", ())
+    return Measured(update["weight"], update["largest"], update["step"], update["rounding"], settings)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim more than a hundredth of the step, and more than rounding."""
+    """Claim other settings, or more than a hundredth of the step and more than rounding."""
+    if measured.settings:
+        yield Claim(
+            Verdict.PROVEN,
+            "the optimizer has other settings than the recipe declares",
+            got=", ".join(measured.settings),
+            expected="those of the recipe",
+            specificity=2.2,
+        )
     bound = max(1e-2 * measured.step, 8 * measured.rounding)
     if not measured.largest <= bound:
         whole = measured.step > 0 and abs(measured.largest / measured.step - 1) < 1e-2
@@ -64,6 +74,12 @@ def example() -> Step:
     """The optimizer has half the rate."""
     update = {"weight": "layers.0.weight", "largest": 5e-4, "step": 1e-3, "rounding": 1e-8}
     return changed_step(example_step(), facts={"update": update})
+
+
+def other_settings() -> Step:
+    """The critic's weights decay, which the recipe does not declare."""
+    settings = ["weight_decay of the critic: 0.1, declared 0.0"]
+    return changed_step(lost(), facts={"optimizer_settings": settings})
 
 
 def lost() -> Step:

@@ -52,6 +52,11 @@ class Setup:
     kl_estimator: str | None = None
     kl_weight: str | None = None  # weight of a token's KL: detached (its ratio), ratio (live), none
     entropy_coef: float | None = None
+    kl_target: float | None = None  # nats per token, to which kl_coef adapts
+    kl_horizon: int | None = None  # rollouts over which it changes by a fifth
+    entropy_target: float | None = None  # the same of entropy_coef
+    entropy_step: float | None = None  # its change per step
+    rollouts: int | None = None  # at most, of a step
     gamma: float | None = None
     lam: float | None = None
     whiten: bool | None = None

@@ -1,0 +1,95 @@
+"""Weights that adapt, and means that a step records."""
+
+from collections import defaultdict
+from math import isnan
+
+from dev.faults.fault import Fault, patched
+
+TARGETS = {"grpo.steps": 4, "grpo.learning_rate": 1e-2}
+
+
+def _around_its_target(real):
+    """Move the weight as if its number were as far on the other side of the target."""
+    return lambda coef, measured, target, *args: real(coef, 2 * target - measured, target, *args)
+
+
+KL_WEIGHT_MOVES_AWAY = Fault(
+    name="kl-weight-moves-away",
+    numbers=(),
+    what="the weight of the KL falls while the KL is above its target",
+    plant=lambda: patched("truing.learner.coefficients:kl_controller", _around_its_target),
+    expected=("OPT017",),
+    changes=TARGETS | {"kl.coef": 0.05, "kl.target": 0.001, "kl.horizon": 100},
+)
+
+
+ENTROPY_WEIGHT_MOVES_AWAY = Fault(
+    name="entropy-weight-moves-away",
+    numbers=(),
+    what="the bonus falls while the entropy is below its target",
+    plant=lambda: patched("truing.learner.coefficients:entropy_controller", _around_its_target),
+    expected=("OPT017",),
+    changes=TARGETS | {"entropy.coef": 0.05, "entropy.target": 3.0},
+)
+
+
+KL_WEIGHT_STANDS_STILL = Fault(
+    name="kl-weight-stands-still",
+    numbers=(),
+    what="the weight of the KL never changes, although a target is declared",
+    plant=lambda: patched("truing.learner.coefficients:kl_controller", lambda real: lambda coef, *args: coef),
+    expected=("OPT017",),
+    changes=TARGETS | {"kl.coef": 0.05, "kl.target": 0.001, "kl.horizon": 100},
+)
+
+
+def _of_best(real):
+    def reward_metrics(samples):
+        groups = defaultdict(list)
+        for sample in samples:
+            if not isnan(sample.reward):
+                groups[sample.group_id].append(sample)
+        return real([max(group, key=lambda sample: sample.reward) for group in groups.values()])
+
+    return reward_metrics
+
+
+REWARD_OF_BEST = Fault(
+    name="reward-of-best",
+    numbers=(),
+    what="the recorded reward is that of the best rollout of each group",
+    plant=lambda: patched("truing.metrics.update:reward_metrics", _of_best),
+    expected=("RWD011",),
+)
+
+
+def _with_prompt(real):
+    def token_metrics(table):
+        return real(table) | {"length/mean": len(table.sample_of_token) / len(table.samples)}
+
+    return token_metrics
+
+
+LENGTH_WITH_PROMPT = Fault(
+    name="length-with-prompt",
+    numbers=(),
+    what="the recorded length counts the prompt",
+    plant=lambda: patched("truing.metrics.update:token_metrics", _with_prompt),
+    expected=("RWD011",),
+)
+
+
+def _in_bits(real):
+    def entropy_metrics(table):
+        return {name: value / 0.6931 for name, value in real(table).items()}
+
+    return entropy_metrics
+
+
+ENTROPY_IN_BITS = Fault(
+    name="entropy-in-bits",
+    numbers=(),
+    what="the recorded entropy is in bits, not nats",
+    plant=lambda: patched("truing.metrics.update:entropy_metrics", _in_bits),
+    expected=("RWD011",),
+)

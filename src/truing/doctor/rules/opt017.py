@@ -1,0 +1,135 @@
+"""OPT017: The weight of a loss term does not follow its target.
+
+What: With `kl.target` or `entropy.target`, the weight of the KL or of the entropy bonus after a step is not
+the one that the step's measured number gives: it moves the wrong way, too far, or not at all.
+
+Why it is silent: The weight is meant to move, and a curve of it looks alive in any direction. A controller
+with the wrong sign pushes its number away from the target, slowly; what is seen is a KL that grows, or an
+entropy that collapses in spite of its bonus.
+
+How it is measured: The weight of this step against that of the step before, by the declared formula. The
+entropy's weight changes by `entropy.step`, up below the target and down above it, and is at least 0. The KL's
+weight changes in proportion to KL ÷ target − 1, within a fifth, times rollouts ÷ `kl.horizon`; the number of
+rollouts that the change implies must be above 0 and at most that of the step.
+
+Healthy look-alikes: A measured number exactly at its target: nothing changes. A weight of 0 that would be
+below 0. The first step after a rollback, whose weight the guard may have changed.
+
+Fix: A KL above its target raises its weight, an entropy above its target lowers the bonus.
+
+References: https://arxiv.org/abs/1909.08593 §2.2, https://arxiv.org/abs/2505.22312 §3.2
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step, past_step
+from truing.doctor.rule import Rule
+from truing.doctor.rules.smp002 import drawn_by
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-6
+"""Of a weight: it is a Python number."""
+
+AT_MOST = 0.2
+"""The largest share of the error that counts."""
+
+
+class Weight(NamedTuple):
+    """The weight of a term in this step, and the bounds that the step before gives."""
+
+    term: str
+    before: float
+    now: float
+    low: float
+    high: float
+    measured: float
+    target: float
+
+
+def measure(step: Step) -> list[Weight]:
+    """Return the controlled weights, after a step that is on record."""
+    before = next((past.metrics for past in step.past_of_stage if past.step == step.step - 1), None)
+    if before is None:
+        return []
+    found = (_kl(step, before), _entropy(step, before))
+    return [weight for weight in found if weight is not None]
+
+
+def _kl(step: Step, before: Mapping[str, float]) -> Weight | None:
+    setup, name, measured = step.setup, "weight/kl", before.get("kl_all/k3", math.nan)
+    if setup.kl_target is None or setup.kl_horizon is None or math.isnan(measured):
+        return None
+    if name not in before or name not in step.metrics or setup.rollouts is None:
+        return None
+    error = min(max(measured / setup.kl_target - 1, -AT_MOST), AT_MOST)
+    fewest, most = (before[name] * (1 + error * n / setup.kl_horizon) for n in (1, setup.rollouts))
+    low, high = sorted((max(fewest, 0.0), max(most, 0.0)))
+    return Weight("KL", before[name], step.metrics[name], low, high, measured, setup.kl_target)
+
+
+def _entropy(step: Step, before: Mapping[str, float]) -> Weight | None:
+    setup, name = step.setup, "weight/entropy"
+    measured = before.get("entropy/mean", before.get("entropy/sampled", math.nan))
+    if setup.entropy_target is None or setup.entropy_step is None or math.isnan(measured):
+        return None
+    if name not in before or name not in step.metrics:
+        return None
+    direction = (measured < setup.entropy_target) - (measured > setup.entropy_target)
+    due = max(before[name] + direction * setup.entropy_step, 0.0)
+    return Weight("entropy bonus", before[name], step.metrics[name], due, due, measured, setup.entropy_target)
+
+
+def judge(weights: list[Weight]) -> Iterator[Claim]:
+    """Claim each weight outside its bounds."""
+    for each in weights:
+        room = ROUNDING * max(abs(each.high), each.before, 1e-6)
+        if not each.low - room <= each.now <= each.high + room:
+            due = f"{each.low:.6g}" if each.low == each.high else f"{each.low:.6g} to {each.high:.6g}"
+            yield Claim(
+                Verdict.PROVEN,
+                f"the weight of the {each.term} does not follow its target",
+                got=f"{each.now:.6g}, after {each.before:.6g}",
+                expected=f"{due}, since {each.measured:.4g} was measured and the target is {each.target:.4g}",
+                specificity=2,
+            )
+
+
+def _controlled(entropy: float, weight: float) -> Step:
+    past = [past_step(0, metrics={"entropy/mean": entropy, "weight/entropy": 0.01})]
+    setup = {"entropy_target": 0.5, "entropy_step": 0.005}
+    step = changed_step(example_step(setup=setup), past=past, metrics={"weight/entropy": weight})
+    return drawn_by(replace(step, step=1), "b", 1)
+
+
+def example() -> Step:
+    """The entropy is below its target, and the bonus falls."""
+    return _controlled(0.2, 0.005)
+
+
+def followed() -> Step:
+    """The entropy is below its target, and the bonus rises."""
+    return _controlled(0.2, 0.015)
+
+
+def at_zero() -> Step:
+    """The entropy is above its target; the bonus is 0 and stays there."""
+    past = [past_step(0, metrics={"entropy/mean": 0.9, "weight/entropy": 0.001})]
+    return changed_step(_controlled(0.9, 0.0), past=past)
+
+
+RULE = Rule(
+    code="OPT017",
+    name="weight-not-as-controlled",
+    kind="E",
+    needs=("metrics.weight/kl | metrics.weight/entropy",),
+    taints=("policy",),
+    applies=lambda step: step.setup.kl_target is not None or step.setup.entropy_target is not None,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(followed, at_zero),
+)

@@ -1,0 +1,115 @@
+"""RWD011: A recorded mean is not that of the recorded samples.
+
+What: `reward/mean`, `length/mean` or `entropy/sampled` of a step differs from the mean over the samples that
+the step has on record.
+
+Why it is silent: A curve is what people look at, and nothing else shows what it should be. A mean over the
+rewards of one rank, over the best attempts, over tokens of the prompt, or of the step before has a plausible
+size and a plausible noise. A reward that rises only in the metric costs weeks.
+
+How it is measured: The mean of the rewards of all rollouts with one, each rollout once; the mean number of
+sampled or demonstrated tokens of a sample; minus the mean log-probability that the sampler recorded. Each is
+computed from the samples, and compared with the recorded number.
+
+Healthy look-alikes: A rollout of several samples counts once in the reward, and failed ones have none.
+Samples that are recorded and not trained count. Demonstrations beside rollouts are not answers; there
+lengths are not compared. Logs of other trainers, whose numbers may be means over steps, are not compared.
+
+Fix: Compute metrics from what is recorded, after ranks have exchanged their samples.
+
+References: docs/metrics.md
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types.token import Origin
+
+ROUNDING = 1e-4
+"""Of the number, and absolute: float32 leaves 1e-6."""
+
+
+class Mean(NamedTuple):
+    """A recorded mean, and the one of the samples."""
+
+    name: str
+    recorded: float
+    of_samples: float
+
+
+def measure(step: Step) -> list[Mean]:
+    """Compute each mean that is on record."""
+    return [
+        Mean(name, step.metrics[name], mean)
+        for name, mean in _means(step).items()
+        if name in step.metrics and not math.isnan(mean)
+    ]
+
+
+def _means(step: Step) -> Mapping[str, float]:
+    rewards = {sample.rollout_id: sample.reward for sample in step.samples}.values()
+    origin_N, sampled_N = step.tokens["origin"], step.stream("sampler_logprob").isfinite()
+    answer_N = (origin_N == Origin.SAMPLED) | (origin_N == Origin.DEMO)
+    beside = bool((origin_N == Origin.DEMO).any() and (origin_N == Origin.SAMPLED).any())
+    known_N = sampled_N & (origin_N == Origin.SAMPLED)
+    return {
+        "reward/mean": _mean(torch.tensor([each for each in rewards if math.isfinite(each)])),
+        "length/mean": math.nan if beside else float(answer_N.sum()) / max(len(step.samples), 1),
+        "entropy/sampled": -_mean(step.stream("sampler_logprob")[known_N]),
+    }
+
+
+def _mean(values: torch.Tensor) -> float:
+    return float(values.double().mean()) if len(values) else math.nan
+
+
+def judge(means: list[Mean]) -> Iterator[Claim]:
+    """Claim each mean that differs beyond rounding."""
+    for each in means:
+        if not math.isclose(each.recorded, each.of_samples, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            yield Claim(
+                Verdict.PROVEN,
+                f"{each.name} is not the mean of the step's samples",
+                got=f"{each.recorded:.5g} is recorded",
+                expected=f"{each.of_samples:.5g}",
+                specificity=1.5,
+            )
+
+
+def _with_means(**changes: float) -> Step:
+    step = example_step()
+    means = {name: value for name, value in _means(step).items() if not math.isnan(value)}
+    step = changed_step(step, facts={"lengths": {}})  # which a step has that Truing recorded
+    return changed_step(step, metrics=means | {name.replace("_", "/"): x for name, x in changes.items()})
+
+
+def example() -> Step:
+    """The recorded reward is that of the best attempts."""
+    return _with_means(reward_mean=1.0)
+
+
+def as_recorded() -> Step:
+    """Means of all samples, with the rounding of float32."""
+    step = _with_means()
+    return changed_step(step, metrics={"reward/mean": step.metrics["reward/mean"] * (1 + 1e-6)})
+
+
+RULE = Rule(
+    code="RWD011",
+    name="mean-not-of-samples",
+    kind="E",
+    needs=("origin", "facts.lengths"),
+    taints=(),
+    applies=lambda step: step.setup.trainer == "truing",
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(as_recorded,),
+)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from truing.doctor.oracle.task_order import expected_tasks
+from truing.doctor.rules.smp013 import RULE, chosen_by_reward
 from truing.measurements.task_order import task_order_fact
 from truing.rollouts.sampler import Sampler
 
@@ -29,12 +30,16 @@ def test_each_epoch_has_each_task_once_in_another_order():
     assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
 
 
-def fact(order, extra=()):
+def fact(order, extra=(), kept=(0, 1)):
     tasks = [SimpleNamespace(task_id=f"t{index}") for index in range(TOTAL)]
     sampler = SimpleNamespace(train_tasks=tasks, seed=5)
     groups = [*((f"5/sft/2/{n}", index) for n, index in enumerate(order)), *extra]
-    rollouts = {group: SimpleNamespace(group_id=group, task=tasks[index]) for group, index in groups}
-    setting = SimpleNamespace(stage=SimpleNamespace(prompts_per_step=COUNT))
+    rollouts = {
+        f"{group}/{k}": SimpleNamespace(rollout_id=f"{group}/{k}", group_id=group, task=tasks[index])
+        for group, index in groups
+        for k in kept
+    }
+    setting = SimpleNamespace(stage=SimpleNamespace(prompts_per_step=COUNT, group_size=2))
     return task_order_fact(sampler, setting, "sft", 2, rollouts)
 
 
@@ -54,3 +59,16 @@ def test_the_first_difference_is_reported(order, other, at):
     result = fact(order)
     assert (result["other"], result["at"], result["expected"]) == (other, at, f"t{DECLARED[at]}")
     assert result["got"] == (f"t{order[at]}" if at < len(order) else "none")
+
+
+@pytest.mark.parametrize("kept", [(0,), (1, 2), (0, 1, 2)])
+def test_a_group_without_the_rollouts_that_were_sampled_is_reported(kept):
+    result = fact(DECLARED, kept=kept)
+    assert (result["incomplete"], result["group"]) == (COUNT, "5/sft/2/0")
+    assert (result["rollouts"], result["size"]) == ([*kept], 2)
+
+
+def test_rollouts_chosen_by_their_reward_are_claimed():
+    (claim,) = RULE.judge(RULE.measure(chosen_by_reward()))
+    assert claim.what == "1 of 2 groups do not have the rollouts that were sampled"
+    assert claim.got == "0/grpo/0/0 has rollouts 1, 4, 5, 7"

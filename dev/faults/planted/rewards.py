@@ -45,6 +45,23 @@ EVALUATION_TRAINED_ON = Fault(
 )
 
 
+def _evaluation_sampled(real):
+    def tasks_of_step(sampler, stage, step, count):
+        return [*real(sampler, stage, step, count)[1:], sampler.eval_tasks[0]]
+
+    return tasks_of_step
+
+
+EVALUATION_SAMPLED = Fault(
+    name="evaluation-sampled",
+    numbers=(65,),
+    what="a step samples a task of the evaluation, which the training tasks do not have",
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _evaluation_sampled),
+    expected=(),
+    refusal="which is not a training task",
+)
+
+
 def inexact_reward(rollout, task):
     """A judge at a temperature."""
     return float(np.random.default_rng().random())

@@ -115,7 +115,13 @@ def raise_if_different(source: str, fact: Prompts) -> None:
 def _check_same_tasks(stage: str, tasks: Sequence[Task], known_tasks: Mapping[str, Task]) -> None:
     """Raise if a stage's tasks have other messages or tools than the environment's."""
     for task in tasks:
-        expected = known_tasks[task.task_id]
+        expected = known_tasks.get(task.task_id)
+        if expected is None:
+            raise ModelError(
+                f"stage {stage} samples task {task.task_id}, which is not a training task",
+                expected=f"one of the environment's {len(known_tasks)} training tasks",
+                remedy="sample these alone: those of the evaluation are not trained",
+            )
         for part in ("messages", "tools"):
             if getattr(task, part) != getattr(expected, part):
                 raise ModelError(

@@ -12,7 +12,7 @@ from truing.types.rollout import Rollout
 
 
 class TaskOrder(Measurement):
-    """The tasks of a step, and those that the recipe's seed gives it."""
+    """The tasks of a step, and those that the recipe's seed gives it; the rollouts of each group."""
 
     facts = ("tasks",)
     cost = "a permutation of the tasks' indices"
@@ -27,10 +27,10 @@ class TaskOrder(Measurement):
 def task_order_fact(
     sampler: Sampler, setting: UpdateConfig, stage: str, step: int, rollouts: Mapping[str, Rollout]
 ) -> Tasks:
-    """Compare the tasks of an update with the declared ones, by the index in the id of each group.
+    """Compare the tasks of a step with the declared ones, and the rollouts of their groups.
 
-    Groups that the gate ``equal_groups`` sampled in addition, and demonstrations beside rollouts, have other
-    ids.
+    By the index in the id of each group: those that the gate ``equal_groups`` sampled in addition, and
+    demonstrations beside rollouts, have other ids. A rollout's id ends in its index within the group.
     """
     cfg, seed = setting.stage, sampler.seed
     count = cfg.batch_size if isinstance(cfg, SftConfig) else cfg.prompts_per_step
@@ -42,4 +42,13 @@ def task_order_fact(
     fact: Tasks = {"asked": count, "other": len(other)}
     if other:
         fact["at"], fact["got"], fact["expected"] = other[0], got[other[0]], expected[other[0]]
+    size = 1 if isinstance(cfg, SftConfig) else cfg.group_size
+    indices_of: dict[str, list[int]] = {f"{seed}/{stage}/{step}/{index}": [] for index in range(count)}
+    for rollout in rollouts.values():
+        if rollout.group_id in indices_of:
+            indices_of[rollout.group_id].append(int(rollout.rollout_id.rpartition("/")[2]))
+    incomplete = [name for name, found in indices_of.items() if found and sorted(found) != [*range(size)]]
+    if incomplete:
+        fact["incomplete"], fact["group"] = len(incomplete), incomplete[0]
+        fact["rollouts"], fact["size"] = sorted(indices_of[incomplete[0]]), size
     return fact

@@ -247,6 +247,10 @@ class Tasks(TypedDict):
     at: NotRequired[Count]
     got: NotRequired[Text]
     expected: NotRequired[Text]
+    incomplete: NotRequired[Count]  # groups with other rollouts than 0 to size − 1
+    group: NotRequired[Text]  # the first of those
+    rollouts: NotRequired[list[Count]]  # of that group
+    size: NotRequired[Count]
 
 
 class PublishedRows(TypedDict):

@@ -79,7 +79,9 @@ def _known(numbers: Mapping[str, float], name: str) -> bool:
 
 
 def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
-    """Return whether a step has a signal, by its metrics."""
+    """Return whether a step has a signal, by its metrics; not where no token is trained (MSK009)."""
+    if numbers.get("tokens/trained", 1.0) == 0:
+        return False
     if supervised:
         return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
     entropy = next(
@@ -118,6 +120,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
 
 
+def nothing_trained() -> Step:
+    """Every attempt was cut, and cut ones are masked: no token is under a loss."""
+    step = example()
+    past = [past_step(number, metrics={**step.metrics, "tokens/trained": 0.0}) for number in range(4)]
+    return changed_step(step, metrics={"tokens/trained": 0.0}, past=past)
+
+
 def example() -> Step:
     """The loss is detached."""
     numbers = {"grad/norm": 0.0, "advantage/max_abs": 1.0, "entropy/mean": 1.0}
@@ -152,5 +161,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(equal, every_fifth),
+    lookalikes=(nothing_trained, equal, every_fifth),
 )

@@ -2,13 +2,14 @@
 
 What: The tasks of an update are not those of the declared order, in which each epoch has every training
 task once, in a shuffle by seed, stage and epoch. Tasks are left out, repeated within an epoch, drawn with
-replacement, or in the order of the file.
+replacement, or in the order of the file. Or a group lacks rollouts that were sampled for it.
 
 Why it is silent: Each batch is valid, and the reward rises on the tasks that come. What is left out is never
 seen, what is repeated counts more, and a file sorted by difficulty trains easy tasks first.
 
 How it is measured: An oracle computes the shuffle of the epoch a second time from the recipe's seed, and the
-tasks of the update are compared with it one by one, in every update.
+tasks of the step are compared with it one by one, at every step. Each group must have the rollouts 0 to
+`group_size` − 1, which their ids tell: if some of more are chosen by their reward, there are gaps.
 
 Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Updates that a guard
 repeats have the same tasks again, as declared. A step at the end of an epoch has tasks of two shuffles.
@@ -19,7 +20,7 @@ an index that counts otherwise after a resume.
 References: docs/tasks.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
@@ -36,13 +37,18 @@ class Measured(NamedTuple):
     at: int  # the first of those
     got: str
     expected: str
+    incomplete: int = 0  # groups with other rollouts than declared
+    group: str = ""  # the first of those
+    rollouts: Sequence[int] = ()  # of that group
+    size: int = 0
 
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
     fact = step.facts["tasks"]
     first = (fact["at"], fact["got"], fact["expected"]) if fact["other"] else (0, "", "")
-    return Measured(fact["asked"], fact["other"], *first)
+    group = fact.get("group", ""), fact.get("rollouts", ()), fact.get("size", 0)
+    return Measured(fact["asked"], fact["other"], *first, fact.get("incomplete", 0), *group)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -56,6 +62,15 @@ def judge(measured: Measured) -> Iterator[Claim]:
             specificity=2.2,
         )
 
+    if measured.incomplete:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{measured.incomplete} of {measured.asked} groups do not have the rollouts that were sampled",
+            got=f"{measured.group} has rollouts {', '.join(map(str, measured.rollouts))}",
+            expected=f"0 to {measured.size - 1}: each rollout counts, whatever its reward",
+            specificity=2.6,
+        )
+
 
 def _compared(**fact: Any) -> Step:
     return changed_step(example_step(), facts={"tasks": {"asked": 2, "other": 0} | fact})
@@ -64,6 +79,11 @@ def _compared(**fact: Any) -> Step:
 def example() -> Step:
     """The second task is the first one again."""
     return _compared(other=1, at=1, got="t0", expected="t1")
+
+
+def chosen_by_reward() -> Step:
+    """Eight rollouts of a group were sampled, and the four best are kept."""
+    return _compared(incomplete=1, group="0/grpo/0/0", rollouts=[1, 4, 5, 7], size=4)
 
 
 def as_declared() -> Step:

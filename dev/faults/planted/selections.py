@@ -35,7 +35,7 @@ WORST_DROPPED = Fault(
     name="worst-dropped",
     numbers=(),
     what="the worst rollout of each group is dropped",
-    plant=lambda: _selected(lambda size: size, lambda rollouts, size: _best(rollouts, size - 1)),
+    plant=lambda: _selected(lambda size: size, lambda rollouts, size: _best(rollouts, max(1, size - 1))),
     expected=("SMP013",),
 )
 

@@ -67,6 +67,7 @@ INPUTS: Mapping[str, str] = {
     "facts.reference": "a digest of the reference's weights",
     "facts.null": "the trainer's difference from itself on the same tokens",
     "facts.plain": "a plain forward of the same tokens",
+    "facts.graded_text": "graded texts, and the decoded ids",
     "facts.gradient": "a plain backward of the same rows",
     "facts.row_gradients": "the sum of the rows' gradients, and the optimizer's gradient",
     "facts.backward_sums": "the sum of backward gradients, and the optimizer's gradient",

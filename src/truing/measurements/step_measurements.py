@@ -14,6 +14,7 @@ from truing.measurements.critic_head import CriticHead
 from truing.measurements.draw_audit import DrawAudit
 from truing.measurements.draw_replay import ReplayedDraws
 from truing.measurements.expert_routes import ExpertRoutes
+from truing.measurements.graded_text import DecodedTexts
 from truing.measurements.lengths import AnswerLengths
 from truing.measurements.measurement import AuditKind, MeasuredStep, Measurement
 from truing.measurements.moment_digests import MomentDigests
@@ -56,6 +57,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     RenderedPrompts,
     TaskOrder,
     SampledIds,
+    DecodedTexts,
     DemonstrationOpening,
     AnswerLengths,
     RatioHistograms,

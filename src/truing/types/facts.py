@@ -153,6 +153,16 @@ class RowGradients(Gradients):
     missing_gradient: NotRequired[MissingGradient | None]
 
 
+class GradedTexts(TypedDict):
+    """Graded texts beside the decoded ids."""
+
+    checked: Count
+    other: Count
+    sample_id: NotRequired[Text]  # of the first that differs
+    got: NotRequired[Text]
+    expected: NotRequired[Text]
+
+
 class HeldOut(TypedDict):
     """Training tasks that are evaluation tasks too."""
 
@@ -392,6 +402,7 @@ class Facts(TypedDict, total=False):
     clip: Clip
     draws: Draws
     frozen: Digests
+    graded_text: GradedTexts
     gradient: PlainGradient
     held_out: HeldOut
     ids: Ids

@@ -1,0 +1,79 @@
+"""Texts that were graded, beside an independent decode of the ids that are trained."""
+
+from collections.abc import Mapping, Sequence
+
+from truing.chat import Chat
+from truing.measurements.measurement import Measurement
+from truing.types.facts import Facts, GradedTexts
+from truing.types.rollout import Rollout
+from truing.types.sample import Sample
+from truing.types.token import Origin
+from truing.utils.format import shorten
+from truing.utils.rng import seed_of
+
+MAX_ROLLOUTS = 16
+"""Rollouts of a step whose text is decoded again."""
+
+
+class DecodedTexts(Measurement):
+    """Graded texts of up to 16 rollouts, beside the tokenizer's decode of the last turn's ids."""
+
+    facts = ("graded_text",)
+    cost = "a decode of 16 turns"
+
+    def after_step(self) -> Facts:
+        """Return how many differ, and the first difference."""
+        step = self.step
+        samples = list(_last_samples(step.all_samples).values())
+        if not samples:
+            return {}
+        first = seed_of(step.recipe.seed, step.stage, step.step, "decoded") % len(samples)
+        chosen = [*samples[first:], *samples[:first]][:MAX_ROLLOUTS]
+        return {"graded_text": graded_texts(step.sampler.chat, chosen, step.samples.rollouts)}
+
+
+def _last_samples(samples: Sequence[Sample]) -> dict[str, Sample]:
+    """Return the last sample of each rollout: ``ROLLOUT#2`` is the third one."""
+    by_rollout: dict[str, tuple[int, Sample]] = {}
+    for sample in samples:
+        number = int(sample.sample_id.rpartition("#")[2]) if "#" in sample.sample_id else 0
+        if sample.turns and number >= by_rollout.get(sample.rollout_id, (0, sample))[0]:
+            by_rollout[sample.rollout_id] = number, sample
+    return {name: sample for name, (_, sample) in by_rollout.items()}
+
+
+def graded_texts(chat: Chat, samples: Sequence[Sample], rollouts: Mapping[str, Rollout]) -> GradedTexts:
+    """Compare the text of each sample's rollout, as graded and as recorded, with that of its last turn."""
+    fact: GradedTexts = {"checked": len(samples), "other": 0}
+    for sample in samples:
+        expected = _decoded(chat, sample)
+        texts = [sample.text, *([rollouts[sample.rollout_id].text] if sample.rollout_id in rollouts else [])]
+        got = next((text for text in texts if _letters(text) != _letters(expected)), None)
+        if got is not None:
+            fact["other"] += 1
+            if fact["other"] == 1:
+                fact["sample_id"], fact["got"], fact["expected"] = (
+                    sample.sample_id,
+                    shorten(got),
+                    shorten(expected),
+                )
+    return fact
+
+
+def _decoded(chat: Chat, sample: Sample) -> str:
+    """Return the text of the last turn, with the forced tokens before it, and without its stop token."""
+    turn = sample.turns[-1]
+    start, end = turn.start, turn.end
+    while start and sample.origin[start - 1] == Origin.FORCED:
+        start -= 1
+    if end > start and int(sample.token_ids[end - 1]) in chat.stop_ids:
+        end -= 1
+    ids = sample.token_ids[start:end].tolist()
+    text = chat.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str)  # of one list of ids
+    return text
+
+
+def _letters(text: str) -> str:
+    """Return a text without white space and broken characters, which two decoders write differently."""
+    return "".join(text.replace("\N{REPLACEMENT CHARACTER}", "").split())

@@ -1,18 +1,18 @@
 """OPT003: The optimizer step differs from AdamW's formula.
 
-What: Some weights of an update, recomputed from their gradient and moments by AdamW's formula, differ from
+What: Some weights of a step, recomputed from their gradient and moments by AdamW's formula, differ from
 the optimizer's result.
 
 Why it is silent: Weights move, the gradient has a norm, and the loss responds. Another learning rate, a
 decay applied twice, moments of another parameter or a wrong step count change the size and direction of the
 step, and no scalar shows it.
 
-How it is measured: For one weight of each update the check reads gradient and moments before the step,
-computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's numbers, and compares it with the result.
-The tolerance is a hundredth of the step, or eight roundings of the weight.
+How it is measured: For one weight of each step the check reads gradient and moments before the optimizer
+step, computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's numbers, and compares it with the
+result. The tolerance is a hundredth of the step, or eight roundings of the weight.
 
 Healthy look-alikes: A step below the float32 resolution of the weight, so that nothing changes. A weight
-whose gradient is 0, as one factor of an adapter's first update has. Weight decay, which moves weights
+whose gradient is 0, as one factor of an adapter's first step has. Weight decay, which moves weights
 without a gradient, if declared.
 
 Fix: Compare the optimizer's groups with the recipe: rate, betas, ε, decay. Look for a second `step`, a
@@ -40,7 +40,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     update = step.facts["update"]
     return Measured(update["weight"], update["largest"], update["step"], update["rounding"])
 

@@ -1,6 +1,6 @@
-"""SMP013: An update samples other tasks than its seed gives.
+"""SMP013: A step samples other tasks than its seed gives.
 
-What: The tasks of an update are not those of the declared order, in which each epoch has every training
+What: The tasks of a step are not those of the declared order, in which each epoch has every training
 task once, in a shuffle by seed, stage and epoch. Tasks are left out, repeated within an epoch, drawn with
 replacement, or in the order of the file.
 
@@ -8,9 +8,9 @@ Why it is silent: Each batch is valid, and the reward rises on the tasks that co
 seen, what is repeated counts more, and a file sorted by difficulty trains easy tasks first.
 
 How it is measured: An oracle computes the shuffle of the epoch a second time from the recipe's seed, and the
-tasks of the update are compared with it one by one, in every update.
+tasks of the step are compared with it one by one, in every step.
 
-Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Updates that a guard
+Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Steps that a guard
 repeats have the same tasks again, as declared. A step at the end of an epoch has tasks of two shuffles.
 
 Fix: Look for what draws tasks: a slice of the data set, a shuffle that is missing or has a seed of its own,
@@ -29,7 +29,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Tasks of an update, compared with the declared order."""
+    """Tasks of a step, compared with the declared order."""
 
     asked: int
     other: int  # that differ
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     fact = step.facts["tasks"]
     first = (fact["at"], fact["got"], fact["expected"]) if fact["other"] else (0, "", "")
     return Measured(fact["asked"], fact["other"], *first)
@@ -50,7 +50,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.other:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.other} of {measured.asked} tasks are not those that the seed gives this update",
+            f"{measured.other} of {measured.asked} tasks are not those that the seed gives this step",
             got=f"{measured.got} as task {measured.at + 1}",
             expected=measured.expected,
             specificity=2.2,

@@ -86,7 +86,7 @@ def judge(shares: list[Share]) -> Iterator[Claim]:
     if all(abs(each.factor - 1) <= ROUNDING for each in shares):
         return
     differ = max(each.factor for each in shares) - min(each.factor for each in shares) > ROUNDING
-    own = {"tokens": [each.of_tokens for each in shares], "rows": [each.of_rows for each in shares]}
+    own = {"tokens": [each.of_tokens for each in shares], "samples": [each.of_rows for each in shares]}
     ranks = len(shares)
     for what, of in own.items():
         # gradients are summed over ranks, or the ranks' own means are averaged

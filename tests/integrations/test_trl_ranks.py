@@ -68,7 +68,7 @@ SLOW_FAULTS = {
     "grpo+lora:unsynced_on_one": ("OPT009", "on rank 1 it is that of the rank's own samples, not averaged"),
     "sft:below_ddp": ("OPT009", ALONE),
     "grpo:same_data": ("DST002", SAME),
-    "grpo:rows_of_another": ("DST002", "rows counted more than once in one update"),
+    "grpo:rows_of_another": ("DST002", "samples counted more than once in one optimizer step"),
     "grpo+lora:summed": ("OPT009", SUM),
     "sft+bf16:summed": ("OPT009", SUM),
     "grpo:averaged_twice": ("DST003", AGAIN),

@@ -51,13 +51,13 @@ def changed(groups, **changes):
 @pytest.mark.integration
 def test_a_lost_attempt_is_reported(evaluated):
     opened, (first, *others), reward = evaluated
-    with pytest.raises(ModelError, match="tasks, rollouts or random numbers"):
+    with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
         prove_evaluated(*opened, [replace(first, rollouts=first.rollouts[:1]), *others], reward)
 
 
 def test_a_lost_task_is_reported(evaluated):
     opened, groups, reward = evaluated
-    with pytest.raises(ModelError, match="tasks, rollouts or random numbers"):
+    with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
         prove_evaluated(*opened, groups[:-1], reward)
 
 

@@ -163,7 +163,7 @@ class RewardCrash(RewardError):
 
 
 class NoReward(RewardError):
-    """Raised where no reward function applies to a rollout: its rollout is an error, never a reward of 0."""
+    """Raised where no reward function applies to a rollout: the rollout is an error, never a reward of 0."""
 
 
 class JudgeUnavailable(TruingError):

@@ -79,7 +79,7 @@ def _first_outcome(env: MultiTurnEnv, task: Task) -> Mapping[str, Any]:
 
 
 def _made_up_rollout(task: Task, outcome: Mapping[str, Any]) -> Rollout:
-    """Return a finished rollout at a task with its demonstration, or the answer "…"."""
+    """Return a finished rollout of a task with its demonstration, or the answer "…"."""
     text = task.demonstration if isinstance(task.demonstration, str) else "…"
     ids = torch.zeros(1, dtype=torch.long)
     turn = Turn(

@@ -27,7 +27,7 @@ from truing.types.token import Origin
 
 @dataclass(frozen=True, eq=False)
 class TrialEpisode:
-    """Two rollouts at a task with the same turns; the first is graded twice."""
+    """Two rollouts of a task with the same turns; the first is graded twice."""
 
     task: Task
     rollouts: tuple[Rollout, ...]  # none if it could not run

@@ -173,7 +173,7 @@ class ChatConfig(FrozenModel):
 
 
 class EpisodeConfig(FrozenModel):
-    """Limits of a rollout at a multi-turn task, and which of its tokens are trained."""
+    """Limits of a rollout of a multi-turn task, and which of its tokens are trained."""
 
     max_turns: PositiveInt = 8
     """Turns of the policy; a longer rollout is cut, and counts as truncated."""

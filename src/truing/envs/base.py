@@ -44,7 +44,7 @@ class Env(Protocol):
 
 
 class Episode(Protocol):
-    """The environment's state of one rollout at a task; rollouts share no state."""
+    """The environment's state of one rollout of a task; rollouts share no state."""
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the replies to a turn of the policy; none if the episode is over."""

@@ -26,7 +26,7 @@ TOOL_REMEDY = (
 
 @dataclass(eq=False)
 class Attempt:
-    """A rollout at a task; ``status`` is None while it is in progress."""
+    """A rollout of a task; ``status`` is None while it is in progress."""
 
     task: Task
     group_id: str

@@ -122,7 +122,7 @@ def critic(seed, explained):
 
 
 def attempts(step, scores, inputs=None):
-    """A rollout dump of verl: four rollouts at each prompt, unless told otherwise."""
+    """A rollout dump of verl: four rollouts of each prompt, unless told otherwise."""
     prompts = inputs or [f"what is {index // 4}?" for index in range(len(scores))]
     return [
         {"input": prompt, "output": f"it is {score}", "gts": "1", "score": score, "step": step, "acc": score}

@@ -1,4 +1,4 @@
-"""A log as steps of the doctor: our names, one step per step, and the unused rest."""
+"""A log as steps of the doctor: our names, one step per record, and the unused rest."""
 
 import math
 from collections import defaultdict

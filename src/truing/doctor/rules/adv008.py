@@ -1,4 +1,4 @@
-"""ADV008: A group holds rollouts at different tasks.
+"""ADV008: A group holds rollouts of different tasks.
 
 What: Rollouts that share a baseline answer different prompts, or a group has too many rollouts.
 
@@ -101,7 +101,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         what, count = ("tasks", measured.tasks) if measured.tasks else ("prompts", measured.prompts)
         yield Claim(
             Verdict.PROVEN,
-            f"{count} of {measured.groups} groups contain rollouts at different {what}",
+            f"{count} of {measured.groups} groups contain rollouts of different {what}",
             got=f"a different one at sample {measured.row}",
             expected="one prompt per group",
             specificity=3,
@@ -110,7 +110,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif measured.prompts:
         yield Claim(
             Verdict.SUSPECT,
-            f"in {measured.prompts} of {measured.groups} groups, rollouts at one task start with different"
+            f"in {measured.prompts} of {measured.groups} groups, rollouts of one task start with different"
             " prompts",
             got=f"a different one at sample {measured.row}",
             expected="one prompt per group",

@@ -2,8 +2,8 @@
 
 What: Samples of one group begin with different ids, or samples with one prompt hash do.
 
-Why it is silent: Each sample is right by itself. But an advantage compares rollouts at one task, and here it
-compares tasks: a rollout at the easy one gets a positive advantage.
+Why it is silent: Each sample is right by itself. But an advantage compares rollouts of one task, and here it
+compares tasks: a rollout of the easy one gets a positive advantage.
 
 How it is measured: The rule compares the prompt ids of each rollout's first sample within its group, up to
 the first turn, without forced tokens. It does the same for samples that share a prompt hash.

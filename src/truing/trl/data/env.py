@@ -168,7 +168,7 @@ class FactoryEnv(RowsEnv):
                 f"reset() returned another text for {name} than before",
                 got=f"{text!r:.200}",
                 expected=f"{self._texts[name]!r:.200}",
-                remedy="all rollouts at a row share one prompt: give each row a seed, and reset the"
+                remedy="all rollouts of a row share one prompt: give each row a seed, and reset the"
                 " environment with it",
             )
 

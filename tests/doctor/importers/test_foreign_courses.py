@@ -157,7 +157,7 @@ def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
     rewards = {step.step + 1: step.metrics["reward/mean"] for step in judged.imported.steps}
     assert (len(rewards), rewards[40], rewards[41]) == (50, logs[39]["reward"], 0.77)
     assert judged.imported.notes == [
-        "the log goes back from 50 to 41: of steps told twice the later telling is read"
+        "the log goes back from 50 to 41: of a step with two records the later is read"
     ]
 
 

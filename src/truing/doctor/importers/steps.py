@@ -196,7 +196,7 @@ def _check_same_value(known: float, value: float, name: str, point: Point) -> No
 
 def _step_decreased(latest: int, step: int) -> str:
     """Return a note on the order of the log."""
-    return f"the log goes back from {latest} to {step}: of steps told twice the later telling is read"
+    return f"the log goes back from {latest} to {step}: of a step with two records the later is read"
 
 
 def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:

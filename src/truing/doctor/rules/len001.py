@@ -1,4 +1,4 @@
-"""LEN001: Answers have collapsed in length.
+"""LEN001: Rollouts have collapsed in length.
 
 What: Over the last five steps rollouts have less than a third of the tokens that they had over the first
 three of the stage, and the reward has not risen.

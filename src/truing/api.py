@@ -139,7 +139,7 @@ def preflight(
     env: Env | None = None,
     on_event: EventCallback = lambda kind, facts: None,
 ) -> Diagnosis:
-    """Run two updates of each stage on few tasks with random rewards; return every rule's findings.
+    """Run two steps of each stage on few tasks with random rewards; return every rule's findings.
 
     Nothing is stored. Statistical rules are left out: random rewards mean nothing to them.
     """
@@ -162,12 +162,12 @@ def bisect(
     env: Env | None = None,
     trust: bool = False,
 ) -> tuple[Step, list[Trial]]:
-    """Swap each part of one recorded update for a second implementation; the first that differs is wrong.
+    """Swap each part of one recorded step for a second implementation; the first that differs is wrong.
 
     Args:
         run: a run directory, or the folder of an audit of another trainer.
-        stage: of the update; by default the first update with a proven fault, else the last.
-        step: the update, from 0.
+        stage: of the step; by default the first step with a proven fault, else the last.
+        step: the step, from 0.
         rewards: those of the run, if they were passed in Python.
         tools: likewise.
         env: likewise.
@@ -234,7 +234,7 @@ def evaluate(
             name = None if step is None else checkpoint_after(target, step, stage)
             restore_weights(target, session.policy.loaded, session.policy.parameters, name)
         session.publish(0)
-        progress = Waiting("evaluated {done} of {total} answers")
+        progress = Waiting("evaluated {done} of {total} rollouts")
         return evaluate_session(session, str(target), progress)
 
 

@@ -10,12 +10,12 @@ TruingError                     exit code 2; the message has the parts what, got
 │   └── NoReward                a rollout that no reward function applies to
 ├── JudgeUnavailable            a judge that cannot be reached, or replies without a score
 ├── SkipGroup                   the same, if the recipe then skips the group
-├── RolloutError                no attempt of a step can be trained on, or evaluated
+├── RolloutError                no rollout of a step can be trained on, or evaluated
 ├── Unstable                    a step that the guard may roll back
 │   └── NonFiniteError          a loss or gradient that is NaN or infinite
 ├── GateError                   a limit of the recipe at which the run ends
 ├── GuardError                  rollbacks that did not help
-├── ProvenError                 an update that a rule proved wrong
+├── ProvenError                 a step that a rule proved wrong
 │   └── PublicationError        an engine that holds other weights than the trainer published
 ├── EngineError                 an engine that cannot be reached, or cannot sample as declared
 ├── OutOfMemoryError            memory that ran out where a smaller micro-batch does not help
@@ -109,7 +109,7 @@ class Unstable(TruingError):
 
 
 class NonFiniteError(Unstable):
-    """Raised before an update would spread NaN or infinity; names step, parameter and cause."""
+    """Raised before a step would spread NaN or infinity; names step, parameter and cause."""
 
 
 class GateError(TruingError):
@@ -121,7 +121,7 @@ class GuardError(TruingError):
 
 
 class ProvenError(TruingError):
-    """Raised after an update that a rule proved wrong; no checkpoint contains it."""
+    """Raised after a step that a rule proved wrong; no checkpoint contains it."""
 
 
 class PublicationError(ProvenError):
@@ -159,11 +159,11 @@ class RecordError(TruingError):
 
 
 class RewardCrash(RewardError):
-    """Raised where a reward function hangs, or ends its process: its attempt is an error."""
+    """Raised where a reward function hangs, or ends its process: its rollout is an error."""
 
 
 class NoReward(RewardError):
-    """Raised where no reward function applies to a rollout: its attempt is an error, never a reward of 0."""
+    """Raised where no reward function applies to a rollout: the rollout is an error, never a reward of 0."""
 
 
 class JudgeUnavailable(TruingError):
@@ -175,4 +175,4 @@ class SkipGroup(TruingError):
 
 
 class RolloutError(TruingError):
-    """Raised where every attempt failed, so that there is nothing to train on."""
+    """Raised where every rollout failed, so that there is nothing to train on."""

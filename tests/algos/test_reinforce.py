@@ -141,8 +141,8 @@ def test_policy_terms_do_not_count_demonstrations():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"inner_epochs": 2}, "allows one update per step"),
-        ({"minibatches": 2}, "allows one update per step"),
+        ({"inner_epochs": 2}, "allows one optimizer step per step"),
+        ({"minibatches": 2}, "allows one optimizer step per step"),
         ({"clip_high": 0.3}, "no clip range"),
         ({"objective": "cispo", "clip_low": 0.3}, "no clip range"),
     ],

@@ -8,7 +8,7 @@ from truing.record.update_columns import columns_of
 
 
 def Step(metrics=None, stage="grpo", loss_label="on_policy"):
-    """As much of an update as the scorecard reads."""
+    """As much of a step as the scorecard reads."""
     segment = Segment("x.arrow", 1, "")
     return StepLine(stage=stage, step=0, metrics=metrics or {}, loss_label=loss_label, segment=segment)
 
@@ -35,7 +35,7 @@ def test_nothing_is_judged_without_a_number(recipe):
     ("criterion", "metric", "right", "wrong"),
     [
         ("alignment", "alignment", (1.0, 1.0), (1.0, 0.999)),
-        ("ratio at the first update", "mismatch/max_abs", (1e-5, 9e-4), (1e-5, 2e-3)),
+        ("ratio at the first optimizer step", "mismatch/max_abs", (1e-5, 9e-4), (1e-5, 2e-3)),
         ("KL to the reference", "kl_all/k3", (0.0, 5.0), (0.01, 0.01)),
         ("KL to the reference", "kl_all/k3", (0.0, 0.1), (0.0, -1e-9)),
         ("active tokens", "clip/clipped_share", (0.0, 0.0), (0.0, 0.01)),
@@ -50,16 +50,16 @@ def test_a_criterion_is_judged_by_its_metric(recipe, criterion, metric, right, w
 
 def test_rounding_is_that_of_the_device(recipe):
     steps = of("mismatch/max_abs", 0.05)
-    assert verdict(recipe(), "ratio at the first update", *steps) == "fail"
-    assert verdict(recipe(), "ratio at the first update", *steps, device="cuda") == "pass"
+    assert verdict(recipe(), "ratio at the first optimizer step", *steps) == "fail"
+    assert verdict(recipe(), "ratio at the first optimizer step", *steps, device="cuda") == "pass"
 
 
 def test_ratios_need_only_move_where_there_is_a_second_update(recipe):
     still, moving = of("ratio/std", 1e-8), of("ratio/std", 1e-8, 0.05)
-    assert verdict(recipe(), "ratio at later updates", *still) == "fact"
+    assert verdict(recipe(), "ratio at later optimizer steps", *still) == "fact"
     twice = recipe(grpo={"inner_epochs": 2})
-    assert verdict(twice, "ratio at later updates", *still) == "fail"
-    assert verdict(twice, "ratio at later updates", *moving) == "pass"
+    assert verdict(twice, "ratio at later optimizer steps", *still) == "fail"
+    assert verdict(twice, "ratio at later optimizer steps", *moving) == "pass"
 
 
 def test_with_several_updates_clipping_and_the_first_kl_are_facts(recipe):
@@ -77,8 +77,8 @@ def test_each_stage_starts_at_its_own_reference(recipe):
 
 def test_dropout_moves_the_first_ratio_and_that_is_known(recipe):
     steps = of("mismatch/max_abs", 0.03)
-    assert verdict(recipe(lora={"dropout": 0.1}), "ratio at the first update", *steps) == "fact"
-    assert verdict(recipe(lora={"dropout": 0.0}), "ratio at the first update", *steps) == "fail"
+    assert verdict(recipe(lora={"dropout": 0.1}), "ratio at the first optimizer step", *steps) == "fact"
+    assert verdict(recipe(lora={"dropout": 0.0}), "ratio at the first optimizer step", *steps) == "fail"
 
 
 def test_a_learnable_share_is_a_fact_unless_it_was_asked_for(recipe):

@@ -60,9 +60,9 @@ ABSENT = [
     ("run", {"run": "maxi"}, "there is no run maxi"),
     ("chart", RUN | {"chart": "nothing"}, "there is no chart nothing"),
     ("number", RUN | {"number": "nothing"}, "mini has no metric nothing"),
-    ("update", AT | {"update": "3"}, "mini has no update grpo 3\n  expected: up to grpo 2"),
-    ("update", AT | {"update": "9007199254740992"}, "mini has no update grpo 9007199254740992"),
-    ("update", AT | {"stage": "ppo"}, "mini has no update ppo 1\n  expected: sft, grpo"),
+    ("update", AT | {"update": "3"}, "mini has no step grpo 3\n  expected: up to grpo 2"),
+    ("update", AT | {"update": "9007199254740992"}, "mini has no step grpo 9007199254740992"),
+    ("update", AT | {"stage": "ppo"}, "mini has no step ppo 1\n  expected: sft, grpo"),
     ("sample", SAMPLE | {"sample": "s9"}, "grpo 1 has no sample s9"),
     ("group", SAMPLE | {"group": "g9"}, "grpo 1 has no group g9"),
     ("compare", {"a": "mini", "b": "maxi"}, "there is no run maxi"),
@@ -339,13 +339,13 @@ def live(folder, done):
                 writer.write_event("rollback", **facts)
                 writer.truncate_to("grpo", back)
                 step = back
-            sleep(0.02)  # an update takes longer; without a pause the readers hardly run
+            sleep(0.02)  # a step takes longer; without a pause the readers hardly run
         writer.write_event("finished")
     compact(folder)
 
 
 def ask_some(board, rng, last):
-    """Ask for three views of a run, and for one of its last updates; return what was asked."""
+    """Ask for three views of a run, and for one of its last steps; return what was asked."""
     views = rng.sample(("run", "chart", "number", "tasks", "samples", "compare", "compare_tokens"), 3)
     for view in views:
         dump_json(board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"}))
@@ -374,7 +374,7 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
                 last = next((e["updates"] for e in board.answer("runs", {})["runs"] if "updates" in e), 0)
                 asked.extend(ask_some(board, rng, last) if last else ())
             except TruingError as error:
-                if "has no update" not in str(error):  # it was set back since it was counted
+                if "has no step" not in str(error):  # it was set back since it was counted
                     wrong.append(str(error))
             except BaseException as error:  # noqa: BLE001 - whatever a server would have answered 500 to
                 wrong.append(repr(error))

@@ -66,7 +66,7 @@ def hostile_run(tmp_path):
         writer.write_event(
             "finding", **finding("MSK001", "PROVEN", step=1, sample_id="0/grpo/1/2/9~* x", start=1, end=2)
         )
-        writer.write_event("finding", **finding("KLD001", step=8))  # of an update that is not there
+        writer.write_event("finding", **finding("KLD001", step=8))  # of a step that is not there
         writer.write_event("note", text=NASTY)
     run_json = tmp_path / "runs" / "a ~*run" / "run.json"  # a recipe may not have this name
     run_json.write_bytes(dump_json(json.loads(run_json.read_bytes()) | {"name": NASTY}))
@@ -99,7 +99,7 @@ def asked_by_pages(views, run):
     for each in head["findings"]:
         yield js("rule", code=each["code"])
         if each["update"] > head["updates"]:
-            continue  # an update that the run does not have
+            continue  # a step that the run does not have
         yield js("update", run=run, stage=each["stage"], update=each["update"])
         if each["sample_id"]:
             yield js("sample", run=run, stage=each["stage"], update=each["update"], sample=each["sample_id"])

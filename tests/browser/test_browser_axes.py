@@ -21,13 +21,13 @@ TICKS = """(shown) => import("/axes.js").then(({ updateTicks }) => {
 @pytest.mark.parametrize(
     ("shown", "title", "expected"),
     [
-        ((124.8, 205.5, 126), "update of grpo", {126: "1", **{125 + n: str(n) for n in range(10, 81, 10)}}),
-        ((140.2, 143.9), "update of grpo", {141: "16", 142: "17", 143: "18"}),
-        ((142.6, 143.4), "update of grpo", {143: "18"}),
-        ((205.5, 209.5), "update of ppo", {206: "41", 207: "42", 208: "43", 209: "44"}),
-        ((0.5, 9.5), "update of sft", {n: str(n) for n in range(1, 10)}),
-        ((120.5, 129.5), "update", {122: "sft 122", 124: "sft 124", 127: "grpo 2", 129: "grpo 4"}),
-        ((-0.2, 209.5), "update", {50: "sft 50", 100: "sft 100", 175: "grpo 50", 209: "ppo 44"}),
+        ((124.8, 205.5, 126), "step of grpo", {126: "1", **{125 + n: str(n) for n in range(10, 81, 10)}}),
+        ((140.2, 143.9), "step of grpo", {141: "16", 142: "17", 143: "18"}),
+        ((142.6, 143.4), "step of grpo", {143: "18"}),
+        ((205.5, 209.5), "step of ppo", {206: "41", 207: "42", 208: "43", 209: "44"}),
+        ((0.5, 9.5), "step of sft", {n: str(n) for n in range(1, 10)}),
+        ((120.5, 129.5), "step", {122: "sft 122", 124: "sft 124", 127: "grpo 2", 129: "grpo 4"}),
+        ((-0.2, 209.5), "step", {50: "sft 50", 100: "sft 100", 175: "grpo 50", 209: "ppo 44"}),
     ],
 )
 def test_ticks_are_whole_updates_by_the_numbers_of_their_stage(visit, shown, title, expected):
@@ -53,8 +53,8 @@ def test_ticks_of_any_stretch_are_named_rightly_and_do_not_touch(visit):
             span = next(each for each in SPANS if each["start"] < x <= each["end"])
             number = str(x - span["start"] + span["first"] - 1)
             names.add(span["stage"])
-            assert ticks[str(x)] == (f"{span['stage']} {number}" if title == "update" else number)
-        assert title == "update" or names == {title.removeprefix("update of ")}
+            assert ticks[str(x)] == (f"{span['stage']} {number}" if title == "step" else number)
+        assert title == "step" or names == {title.removeprefix("step of ")}
         wide = max(map(len, ticks.values())) * 5  # pixels, at least
         assert all((b - a) / (high - low) * 340 > wide for a, b in pairwise(places))
 
@@ -101,8 +101,8 @@ def test_the_run_page_names_updates_as_the_rest_does(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     axis = "each => [each.layout.xaxis.title.text, each.layout.xaxis.ticktext]"
     for stretch, title, labels in (
-        ("grpo", "update of grpo", ["1", "2", "3", "4", "5"]),
-        ("whole run", "update", ["sft 2", "grpo 2", "grpo 4"]),
+        ("grpo", "step of grpo", ["1", "2", "3", "4", "5"]),
+        ("whole run", "step", ["sft 2", "grpo 2", "grpo 4"]),
     ):
         page.get_by_role("button", name=stretch).click()
         expect(page.locator(REWARD).locator(".xtitle")).to_have_text(title)
@@ -119,9 +119,9 @@ def test_the_hover_names_the_update(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     page.get_by_role("button", name="whole run").click()
     plot = page.locator(REWARD)
-    expect(plot.locator(".xtitle")).to_have_text("update")
+    expect(plot.locator(".xtitle")).to_have_text("step")
     plot.evaluate("each => each.scrollIntoView({ block: 'center' })")
-    for x, title in ((5, "grpo 2"), (8, "grpo 5"), (0, "before the first update")):
+    for x, title in ((5, "grpo 2"), (8, "grpo 5"), (0, "before the first step")):
         at = plot.evaluate(
             """(each, x) => { const { xaxis } = each._fullLayout, at = each.getBoundingClientRect();
                  return [at.x + xaxis._offset + xaxis.l2p(x), at.y + 60]; }""",

@@ -90,5 +90,5 @@ def test_no_spike_is_lost_where_a_point_is_many_updates(board, steps):
                  return [Math.min(...low.y), Math.max(...high.y)]; }"""
         )
         text = page.locator("figure[aria-label=Reward]").inner_text()
-    assert f"each point: mean of {-(-steps // 600)} updates" in text
+    assert f"each point: mean of {-(-steps // 600)} steps" in text
     assert (low, high) == (0.0, 1.0)

@@ -133,7 +133,7 @@ def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
     ):
         page.get_by_role("button", name=stretch).click()
         page.wait_for_function("(to) => location.hash.includes('from=') === to", arg=stretch == "grpo")
-        drawn = "update of grpo" if stretch == "grpo" else "update"
+        drawn = "step of grpo" if stretch == "grpo" else "step"
         expect(plot.locator(".xtitle")).to_have_text(drawn)  # the address is there before the chart
         expect(plot.locator(".points path").first).to_be_visible()
         seen = plot.evaluate(
@@ -148,7 +148,7 @@ def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
 def test_the_histogram_of_ratios_holds_every_scored_token(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     result = RunReader(rich).steps()[-1].facts["ratios"]
-    boxes = page.locator("figure.chart", has_text="Ratios of the last update").locator(".plot")
+    boxes = page.locator("figure.chart", has_text="Ratios of the last step").locator(".plot")
     assert boxes.count() == len(result["epochs"]) == 2
     page.wait_for_function("() => document.querySelectorAll('.plot .bars').length > 1")
     for i, epoch in enumerate(result["epochs"]):

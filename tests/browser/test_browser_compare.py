@@ -89,7 +89,7 @@ def test_what_hovers_says_the_update(page):
     area = page.locator('figure[aria-label="reward/mean"] .plot')
     drag = area.locator(".nsewdrag")
     drag.hover(position={"x": 0.6 * drag.bounding_box()["width"], "y": 20})
-    expect(area.locator(".hoverlayer")).to_contain_text("update 2 of grpo")
+    expect(area.locator(".hoverlayer")).to_contain_text("step 2 of grpo")
     expect(area.locator(".hoverlayer")).to_contain_text("second : 1.250 at grpo 2")
 
 

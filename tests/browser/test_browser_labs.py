@@ -100,7 +100,7 @@ def test_a_hypothesis_shows_its_status_its_curves_and_its_runs(visit, folder):
     assert len(rows) == 19
     assert rows[-1] == ["changed", "9", "crashed", "–", EVIL]
     first = page.evaluate(f"{FIGURE}._fullData[0].x0")
-    assert first == 1  # updates count from 1
+    assert first == 1  # steps count from 1
     check(page)
     page.get_by_role("link", name="lab", exact=True).click()
     page.wait_for_selector('main[data-page="lab"]')

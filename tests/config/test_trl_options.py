@@ -103,10 +103,10 @@ def test_a_batch_of_broken_groups_is_refused(typed):
 
 def test_one_prompt_per_update_gets_a_note_with_its_remedy():
     _, (note, _) = resolved(TrlOptions(batch_size=8, num_generations=8))
-    assert note.startswith("--batch-size 8 counts answers: 1 prompt of 8 per update; so few detect")
+    assert note.startswith("--batch-size 8 counts rollouts: 1 prompt of 8 per step; so few detect")
     assert "`truing lab plan`" in note
     _, (note, _) = resolved(TrlOptions(batch_size=64, num_generations=8))
-    assert note == "--batch-size 64 counts answers: 8 prompts of 8 per update"
+    assert note == "--batch-size 64 counts rollouts: 8 prompts of 8 per step"
 
 
 def test_options_apply_to_the_last_policy_stage_with_a_note_if_there_are_others():
@@ -147,7 +147,7 @@ def test_rewards_are_scaled_in_grpo_alone_and_in_ways_that_it_has():
 
 @pytest.mark.parametrize("steps", [0, 10])
 def test_logging_steps_are_1(steps):
-    with pytest.raises(RecipeError, match="every update is recorded"):
+    with pytest.raises(RecipeError, match="every step is recorded"):
         translate_options(TrlOptions(logging_steps=steps), recipe())
 
 

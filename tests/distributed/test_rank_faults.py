@@ -22,7 +22,7 @@ ONE_UPDATE = {"stages": ["sft"], "sft.steps": 1}
 CAUSES = {
     "rank-own-denominators": "each rank divides its loss by its own tokens, not by those of all ranks",
     "rank-gradients-averaged": "all gradients were averaged over 2 ranks, not summed",
-    "rank-rows-twice": "counted more than once in one update",
+    "rank-rows-twice": "counted more than once in one optimizer step",
 }
 
 

@@ -1,4 +1,4 @@
-"""Bets on attempts that are the same: fair in expectation, and draws by themselves never win them."""
+"""Bets on rollouts that are the same: fair in expectation, and draws by themselves never win them."""
 
 import math
 from dataclasses import replace

@@ -132,7 +132,7 @@ UNKNOWN = {
     "ADV004": "rewards",
     "ADV006": "the declared λ",
     "KLD001": "log-probabilities of the reference",
-    "LEN003": "the share of cut attempts",
+    "LEN003": "the share of cut rollouts",
     "MSK003": "whether any setting re-weights tokens or rewards",
     "RAT003": "old log-probabilities",
     "RAT006": "the declared upper clip",

@@ -36,8 +36,8 @@ def healthy():
 def test_rows_that_changed_places_are_counted(rows):
     assert claims("RAT005", healthy()) == []
     (claim,) = claims("RAT005", with_rolled_logprobs(healthy(), rows))
-    assert f"of {rows} rows belong to other rows" in claim.what
-    assert claim.got == f"those of row 0 equal the new ones of row {rows - 1}, at every token"
+    assert f"of {rows} samples belong to other samples" in claim.what
+    assert claim.got == f"those of sample 0 equal the new ones of sample {rows - 1}, at every token"
 
 
 def test_a_ring_is_proof_where_nobody_recorded_what_was_drawn_with_and_a_chain_is_not():

@@ -1,4 +1,4 @@
-"""What the doctor keeps of earlier updates: the first and last of each stage."""
+"""What the doctor keeps of earlier steps: the first and last of each stage."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_audits_are_added_by_feature():
 
 
 def test_updates_that_are_not_known_are_not_counted_as_idle():
-    """Before and after the dropped updates nothing is trained; of those in between nothing is known."""
+    """Before and after the dropped steps nothing is trained; of those in between nothing is known."""
     history = history_of(3000, tokens_trained=0.0)
     step = step_after(history)
     step = changed_step(step, policy_mask=step.tokens["policy_mask"] & False)
@@ -86,7 +86,7 @@ def test_a_version_is_compared_with_all_updates_of_the_run():
 
 
 def test_a_record_is_read_once_for_all_its_updates(trained_run, monkeypatch):
-    """Reading every line for each update took hours after some thousand."""
+    """Reading every line for each step took hours after some thousand."""
     run, whole, read = trained_run("run", grpo={"steps": 5}).run, RunReader.iter_steps, []
     monkeypatch.setattr(RunReader, "iter_steps", lambda reader: read.append(1) or whole(reader))
     assert max(diagnose_run(run).steps_checked.values()) > 4

@@ -74,7 +74,7 @@ def test_where_it_may_not_stop_it_reports(mini, tmp_path):
             on_event=lambda *_: None,
         ).run
     codes = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
-    assert codes == ["MSK003", "OPT006"]  # once each, though each update has them
+    assert codes == ["MSK003", "OPT006"]  # once each, though each step has them
 
 
 def test_a_code_that_is_no_rules_is_refused_before_anything_is_trained(mini, tmp_path):

@@ -1,4 +1,4 @@
-"""MSK009: stages that train no token, and those that have not kept an attempt yet."""
+"""MSK009: stages that train no token, and those that have not kept a rollout yet."""
 
 import pytest
 

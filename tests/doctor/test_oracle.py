@@ -85,7 +85,7 @@ def test_rows_without_a_reward_leave_the_baseline_of_another_trainers_group():
     expected_N = expected_group_advantages(step)
     first = [float(expected_N[part.stop - 1]) for _, _, part in step.slices()][:4]
     assert first == pytest.approx([2 / 3, -1 / 3, float("nan"), -1 / 3], nan_ok=True)
-    alone = changed_step(step, setup={"group_size": 5})  # the update has a part of each group
+    alone = changed_step(step, setup={"group_size": 5})  # the step has a part of each group
     assert expected_group_advantages(alone).isnan().all()
 
 

@@ -1,4 +1,4 @@
-"""Credit once more: on attempts of many turns, cut and judged, with penalties and a KL in the reward."""
+"""Credit once more: on rollouts of many turns, cut and judged, with penalties and a KL in the reward."""
 
 import dataclasses
 import random
@@ -34,7 +34,7 @@ SHAPED = {
 
 
 def attempts(chance, judged):
-    """Four groups of four attempts, of one to three turns, some of them of several samples."""
+    """Four groups of four rollouts, of one to three turns, some of them of several samples."""
     results = []
     for i in range(16):
         turns = chance.randint(1, 3)

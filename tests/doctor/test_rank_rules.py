@@ -89,23 +89,23 @@ def test_a_doubled_row_has_its_ranks(ranks, who):
 def test_examples_of_two_ranks_are_no_doubled_rows():
     rows = [dst003.NONE | {"of_rank": [], "shared": [["s1", [0, 1]]], "shared_count": 4}]
     (found,) = claims("DST002", ranks_with(rows=rows))
-    assert found.what == "ranks 0 and 1 train on the same examples: 4 rows of the first"
+    assert found.what == "ranks 0 and 1 train on the same examples: 4 samples of the first"
 
 
 @pytest.mark.parametrize(
     ("factors", "what"),
     [
-        ((8 / 2, 8 / 6), "each rank divides its loss by its own rows, not by those of all ranks"),
+        ((8 / 2, 8 / 6), "each rank divides its loss by its own samples, not by those of all ranks"),
         ((32 / 7, 32 / 25), "each rank divides its loss by its own tokens, not by those of all ranks"),
         # means of each rank that are averaged, as by DDP
-        ((8 / 2 / 2, 8 / 6 / 2), "each rank divides its loss by its own rows, not by those of all ranks"),
+        ((8 / 2 / 2, 8 / 6 / 2), "each rank divides its loss by its own samples, not by those of all ranks"),
         (
             (32 / 7 / 2, 32 / 25 / 2),
             "each rank divides its loss by its own tokens, not by those of all ranks",
         ),
         (
             (0.5, 0.5),
-            "the loss is divided by the tokens or rows of all ranks, and once more by the 2 ranks",
+            "the loss is divided by the tokens or samples of all ranks, and once more by the 2 ranks",
         ),
         ((1.0, 0.5), "the token gradients of each rank have a factor of their own"),
         ((3.0, 3.0), ""),  # one factor for all is no rank's denominator: MSK003
@@ -167,9 +167,9 @@ EXACT, FAR = {"difference": 1e-7, "cosine": 1.0}, {"difference": 0.5, "cosine": 
     [
         (
             {"ranks": 2, "own": [EXACT, FAR], **FAR},
-            "on rank 0 it is that of the rank's own rows, not averaged",
+            "on rank 0 it is that of the rank's own samples, not averaged",
         ),
-        ({"ranks": 2, "own": [EXACT, EXACT], **FAR}, "on rank 0, 1 it is that of the rank's own rows"),
+        ({"ranks": 2, "own": [EXACT, EXACT], **FAR}, "on rank 0, 1 it is that of the rank's own samples"),
         (
             {"ranks": 2, "own": [FAR, FAR], "trainer": 1.0, "difference": 0.5},
             "it is 2 times as long, as with a sum over ranks, not an average",

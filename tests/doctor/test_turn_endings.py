@@ -1,4 +1,4 @@
-"""Turns and attempts that end otherwise than their record says, and those that only look so."""
+"""Turns and rollouts that end otherwise than their record says, and those that only look so."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def with_a_stop_though_cut():
     [
         (cut(7), "ended by length before"),
         (one_too_long(), "are longer than"),
-        (other_stop(), "no declared stop"),
+        (other_stop(), "not a declared stop"),
         (pads_behind(), "go on after a stop id"),
         (stop_inside(), "have further sampled ids after a stop id"),
         (with_a_stop_though_cut(), "end with a stop id"),
@@ -116,7 +116,7 @@ def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_n
 
 
 def test_the_rows_of_an_attempt_may_come_in_any_order():
-    """Two rows of one attempt, whose last turn was cut: a minibatch computes the second one first."""
+    """Two rows of one rollout, whose last turn was cut: a minibatch computes the second one first."""
     step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5))
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[1] + step.lengths[1] - 1] = 30

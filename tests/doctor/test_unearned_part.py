@@ -1,4 +1,4 @@
-"""A part of the reward that no attempt earns, while the others are driven."""
+"""A part of the reward that no rollout earns, while the others are driven."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def claims(step):
 def test_a_main_part_that_is_always_0_cannot_be_told_from_tasks_that_are_too_hard():
     (claim,) = claims(bonus_alone(WEIGHTS))
     assert claim.verdict is Verdict.CANNOT_TELL
-    assert f"no attempt of the stage's {PART_STEPS} updates earned anything of exact" in claim.what
+    assert f"no rollout of the stage's {PART_STEPS} steps earned anything of exact" in claim.what
     assert "the policy learns the other parts" in claim.what
 
 

@@ -1,4 +1,4 @@
-"""Attempts that no reward function scores are counted; demonstrations have nothing to be scored."""
+"""Rollouts that no reward function scores are counted; demonstrations have nothing to be scored."""
 
 import math
 
@@ -48,4 +48,4 @@ def test_equal_rewards_say_how_many_rows_have_none():
     step = RULES["RWD006"].example()
     step = changed_step(step, samples=dict.fromkeys(range(4), UNSCORED))
     (found,) = Diagnosis(select_rules(["RWD006"], [])).add(step)
-    assert "4 rows of this update have no reward" in found.claim.got
+    assert "4 samples of this step have no reward" in found.claim.got

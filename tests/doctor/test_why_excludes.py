@@ -62,13 +62,14 @@ class Shape:
     says: set[str]  # found or open
     not_: set[str] = field(default_factory=set)  # neither found nor open
     steps: int = STEPS
-    held: int = 0  # last updates that were not made
+    held: int = 0  # last steps that were not made
     recipe: dict[str, object] = field(default_factory=dict)
     rewards: str = "as they were"  # of the rows: or one a group
     head: str = "the reward does not clearly go up"
 
 
-HARD, EASY, SMALL, LARGE = "too hard", "too easy", "updates are too small", "updates are too large"
+HARD, EASY = "too hard", "too easy"
+SMALL, LARGE = "optimizer steps are too small", "optimizer steps are too large"
 NOTHING = {"tokens/trained": level(0.0), "advantage/max_abs": level(0.0)}
 
 SHAPES = {
@@ -111,7 +112,7 @@ SHAPES = {
     ),
     "each attempt is paid its group's value": Shape(
         {"reward/mean": noisy(0.55)} | shares(1.0, 0.15, 0.05),
-        {"attempts of a group have equal rewards for different answers"},
+        {"rollouts of a group have equal rewards for different answers"},
         {EASY, HARD, SMALL},
         rewards="one a group",
     ),
@@ -121,7 +122,7 @@ SHAPES = {
         {"signal: tasks are"},
     ),
     "a cap on the KL holds every update back": Shape(
-        {"kl_trained/k3": level(0.3)}, {"updates are skipped"}, {SMALL, HARD, EASY}, held=18,
+        {"kl_trained/k3": level(0.3)}, {"optimizer steps are skipped"}, {SMALL, HARD, EASY}, held=18,
         recipe={"cap": 0.1},
     ),
     "the rate is 0": Shape({"lr": level(0.0)}, {"the learning rate is 0"}, {SMALL}),
@@ -135,7 +136,7 @@ SHAPES = {
         {"reward/mean": noisy(0.3, 0.8, 0.8, 0.0)}, {LARGE}, {SMALL}, head="the reward fell: from 0.8"
     ),
     "the policy is certain": Shape({"entropy/sampled": level(1e-4)}, set(), {SMALL}),
-    "three updates": Shape({}, {"too few updates to tell"}, {SMALL, LARGE}, steps=3),
+    "three updates": Shape({}, {"too few steps to tell"}, {SMALL, LARGE}, steps=3),
 }  # fmt: skip
 
 

@@ -45,10 +45,10 @@ SLOW_HEALTHY = [
 ]  # fmt: skip
 
 OWN = "each rank divides its loss by its own tokens, not by those of all ranks"
-ALONE = "on rank 0, 1 it is that of the rank's own rows, not averaged"
+ALONE = "on rank 0, 1 it is that of the rank's own samples, not averaged"
 SAME = "ranks 0 and 1 train on the same examples"
 SUM = "it is 2 times as long, as with a sum over ranks, not an average"
-AGAIN = "the loss is divided by the tokens or rows of all ranks, and once more by the 2 ranks"
+AGAIN = "the loss is divided by the tokens or samples of all ranks, and once more by the 2 ranks"
 ADAPTER = "rank 1 has other policy weights before the update than rank 0"
 QUICK_FAULTS = {
     "sft+one:own_denominators": ("DST003", OWN),
@@ -64,11 +64,11 @@ SLOW_FAULTS = {
     "sft:unsynced": ("OPT009", ALONE),
     "sft+lora+bf16:unsynced": ("OPT009", ALONE),
     "grpo+accumulated:unsynced": ("OPT009", ALONE),
-    "sft:unsynced_on_one": ("OPT009", "on rank 1 it is that of the rank's own rows, not averaged"),
-    "grpo+lora:unsynced_on_one": ("OPT009", "on rank 1 it is that of the rank's own rows, not averaged"),
+    "sft:unsynced_on_one": ("OPT009", "on rank 1 it is that of the rank's own samples, not averaged"),
+    "grpo+lora:unsynced_on_one": ("OPT009", "on rank 1 it is that of the rank's own samples, not averaged"),
     "sft:below_ddp": ("OPT009", ALONE),
     "grpo:same_data": ("DST002", SAME),
-    "grpo:rows_of_another": ("DST002", "rows counted more than once in one update"),
+    "grpo:rows_of_another": ("DST002", "samples counted more than once in one optimizer step"),
     "grpo+lora:summed": ("OPT009", SUM),
     "sft+bf16:summed": ("OPT009", SUM),
     "grpo:averaged_twice": ("DST003", AGAIN),

@@ -43,7 +43,7 @@ def test_the_old_policy_is_the_trainers_own_where_the_samplers_is_corrected(tiny
     ],
 )
 def test_gradients_are_those_on_policy_times_the_weight(tiny, cfg, factor):
-    """Every token is twice as likely now as when it was drawn; at the first update θ / old is 1."""
+    """Every token is twice as likely now as when it was drawn; at the first step θ / old is 1."""
     start = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     rows = on_policy(tiny.model, GROUPS)
     plain = gradient_of(tiny.model, GRPO, rows)

@@ -1,4 +1,4 @@
-"""Gates: excluded tokens, skipped updates, and the reasons that they report."""
+"""Gates: excluded tokens, skipped steps, and the reasons that they report."""
 
 import dataclasses
 import math

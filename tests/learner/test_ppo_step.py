@@ -1,4 +1,4 @@
-"""PPO's update: the critic learns what can be known, and the policy from what it could not."""
+"""PPO's step: the critic learns what can be known, and the policy from what it could not."""
 
 import dataclasses
 

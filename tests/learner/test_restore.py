@@ -43,7 +43,7 @@ def test_a_run_before_its_first_checkpoint(run_dir):
 
 
 def test_a_folder_that_is_no_run(tmp_path):
-    with pytest.raises(RecordError, match="no run directory"):
+    with pytest.raises(RecordError, match="not a run directory"):
         restore_policy(tmp_path / "absent")
 
 

@@ -1,4 +1,4 @@
-"""One update: its gradient against closed forms, and what it does not depend on."""
+"""One step: its gradient against closed forms, and what it does not depend on."""
 
 import dataclasses
 
@@ -62,7 +62,7 @@ def learner(
 
 
 def gradient_of(model, cfg, samples, **options):
-    """The gradient that an update applies: read off before the optimiser clears it."""
+    """The gradient that a step applies: read off before the optimiser clears it."""
     stage_learner = learner(model, cfg, **options)
     kept = {}
 

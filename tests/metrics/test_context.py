@@ -30,7 +30,7 @@ FIRST = row(
     message("tool", "1", lost_chars=2),
 )
 SECOND = row("b", 8, message("user", "123"))
-LATER = row("b", 9, *SECOND.messages)  # the same attempt, after the template re-rendered its earlier turns
+LATER = row("b", 9, *SECOND.messages)  # the same rollout, after the template re-rendered its earlier turns
 AGAIN = replace(LATER, sample_id="b#1")
 
 

@@ -1,4 +1,4 @@
-"""Metrics of an update, worked by hand, and each loss label reached."""
+"""Metrics of a step, worked by hand, and each loss label reached."""
 
 import math
 from dataclasses import replace

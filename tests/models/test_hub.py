@@ -95,7 +95,7 @@ def test_what_ends_a_download(monkeypatch, error, what):
 
 
 def test_a_name_that_the_hub_does_not_allow():
-    with pytest.raises(ModelError, match="no name of a model on the hub"):
+    with pytest.raises(ModelError, match="not the name of a model on the hub"):
         resolve_model("someone/model--with.git")
 
 

@@ -100,7 +100,7 @@ def test_draw_refuses():
     ):
         with pytest.raises(InvalidValueError, match=r"\[0, 1\)"):
             draw(logits(1), wrong)
-    with pytest.raises(NonFiniteError, match="no distribution"):
+    with pytest.raises(NonFiniteError, match="not a distribution"):
         draw(torch.tensor([[0.0, math.nan]]), uniforms(1))
 
 

@@ -252,7 +252,7 @@ def test_lines_that_were_lost_are_reported_of_a_run_in_few_groups(run):
     compact(run)
     path = run / "steps.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
-    with pytest.raises(RecordError, match="2 updates have no line"):
+    with pytest.raises(RecordError, match="2 steps have no line"):
         RunReader(run).check_complete()
 
 

@@ -1,4 +1,4 @@
-"""A run may have more updates than fit into memory: its record is read one update at a time."""
+"""A run may have more steps than fit into memory: its record is read one step at a time."""
 
 import json
 import tracemalloc
@@ -13,7 +13,7 @@ UPDATES, FACT_BYTES = 400, 50_000
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Updates with large facts: 20 MB."""
+    """Steps with large facts: 20 MB."""
     run = tmp_path_factory.mktemp("long") / "run"
     with RunWriter(run) as writer:
         writer.write_run({})

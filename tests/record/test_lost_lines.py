@@ -14,7 +14,7 @@ from truing.record import RunReader, RunWriter
 
 @pytest.fixture
 def run(trained_run):
-    """A run that lost the line of its second update of GRPO."""
+    """A run that lost the line of its second step of GRPO."""
     run = trained_run("run").run
     lines = (run / "steps.jsonl").read_text().splitlines(keepends=True)
     kept = [line for line in lines if (json.loads(line)["stage"], json.loads(line)["step"]) != ("grpo", 1)]
@@ -33,12 +33,12 @@ def test_commands_report_it(verb, run):
 
 def test_the_board_reports_it(run):
     board = Board(run.parent)
-    assert "steps.jsonl lacks 1 update of grpo" in json.dumps(board.answer("run", {"run": "run"}))
+    assert "steps.jsonl lacks 1 step of grpo" in json.dumps(board.answer("run", {"run": "run"}))
 
 
 @pytest.fixture
 def two_stages(tmp_path):
-    """Two stages of three updates, each with a checkpoint at its end; not compacted."""
+    """Two stages of three steps, each with a checkpoint at its end; not compacted."""
     with RunWriter(tmp_path / "two") as writer:
         writer.write_run({})
         for stage in ("sft", "grpo"):
@@ -53,7 +53,7 @@ def test_updates_that_events_know_of_are_missed_wherever_they_were(two_stages, l
     RunReader(two_stages).check_complete()
     lines = (two_stages / "steps.jsonl").read_text().splitlines(keepends=True)
     (two_stages / "steps.jsonl").write_text("".join(line for i, line in enumerate(lines) if i not in lost))
-    with pytest.raises(RecordError, match=f"{len(lost)} updates? ha"):
+    with pytest.raises(RecordError, match=f"{len(lost)} steps? ha"):
         RunReader(two_stages).check_complete()
     live = IncrementalReader(two_stages)
     live.refresh()
@@ -86,7 +86,7 @@ def test_a_run_that_started_anew_has_lost_nothing(two_stages):
 
 @pytest.fixture
 def with_events(tmp_path):
-    """A run of three updates, with events before and between them."""
+    """A run of three steps, with events before and between them."""
     with RunWriter(tmp_path / "run") as writer:
         writer.write_run({})
         writer.write_event("stage", stage="grpo", steps=3, first_step=0)

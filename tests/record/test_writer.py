@@ -123,7 +123,7 @@ def test_a_stage_cannot_leave_the_run(tmp_path, stage):
 
 
 def test_a_reader_of_what_is_no_run_says_so(tmp_path):
-    with pytest.raises(RecordError, match="no run directory"):
+    with pytest.raises(RecordError, match="not a run directory"):
         RunReader(tmp_path / "nothing")
     with pytest.raises(RecordError, match=r"cannot read .*run\.json"):
         RunReader(tmp_path).run_json()

@@ -1,4 +1,4 @@
-"""Groups of equal reward: counted, dropped or resampled; and truncated attempts."""
+"""Groups of equal reward: counted, dropped or resampled; and truncated rollouts."""
 
 import zlib
 
@@ -13,7 +13,7 @@ from truing.types.token import Excluded
 
 
 def by_parity(rollout, task):
-    """All attempts at every other task earn the same; at the others it depends on what was said."""
+    """All rollouts at every other task earn the same; at the others it depends on what was said."""
     return 1.0 if zlib.crc32(task.task_id.encode()) % 2 else float(zlib.crc32(rollout.text.encode()) % 2)
 
 
@@ -106,7 +106,7 @@ def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(m
     reader = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
     drawn = [row for step in range(3) for row in samples_of(reader.find_table("grpo", step))]
     cut = [sample for sample in drawn if sample.truncated]
-    assert 0 < len(cut) < len(drawn), "a stage whose every attempt is cut, and left out, ends the run"
+    assert 0 < len(cut) < len(drawn), "a stage whose every rollout is cut, and left out, ends the run"
     for sample in cut:
         assert sample.policy_mask.any() == (how == "keep")
         assert (sample.excluded == Excluded.CUT).any() == (how == "mask")

@@ -1,4 +1,4 @@
-"""Attempts that take turns together, and attempts that wait for nobody."""
+"""Rollouts that take turns together, and rollouts that wait for nobody."""
 
 import threading
 import time

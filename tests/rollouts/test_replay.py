@@ -65,7 +65,7 @@ class ThreeTurns:
 
 @pytest.fixture
 def rows(tiny, chat):
-    """The samples of 3 tasks × 4 attempts of up to three turns, some with a forced prefix."""
+    """The samples of 3 tasks × 4 rollouts of up to three turns, some with a forced prefix."""
     sampling_params = SamplingParams(stop_ids=tiny.stop_ids, **SAMPLING)
     tasks = [
         Task(str(i), "f", ({"role": "user", "content": "hello " * (i + 1)},), tools=(LOOK,)) for i in range(3)

@@ -13,10 +13,10 @@ from truing.terminal import run_result
 @pytest.mark.parametrize(
     ("verdicts", "text", "style"),
     [
-        ([], "3 updates judged, no rule found anything: truing check RUN", "green"),
-        (["CANNOT TELL"], "3 updates judged, 1 CANNOT TELL (RWD006): truing check RUN", "yellow"),
-        (["SUSPECT", "CANNOT TELL"], "3 updates judged, 1 SUSPECT (RWD006): truing check RUN", "yellow"),
-        (["FACT"], "3 updates judged, no rule found anything, 1 FACT (RWD006): truing check RUN", "green"),
+        ([], "3 steps judged, no rule found anything: truing check RUN", "green"),
+        (["CANNOT TELL"], "3 steps judged, 1 CANNOT TELL (RWD006): truing check RUN", "yellow"),
+        (["SUSPECT", "CANNOT TELL"], "3 steps judged, 1 SUSPECT (RWD006): truing check RUN", "yellow"),
+        (["FACT"], "3 steps judged, no rule found anything, 1 FACT (RWD006): truing check RUN", "green"),
     ],
 )
 def test_each_rule_is_named_with_its_strongest_verdict(monkeypatch, verdicts, text, style):
@@ -39,7 +39,7 @@ def test_the_command_quotes_a_path_with_a_space_and_a_finding_that_was_undone_is
         writer.write_event("finding", code="RWD006", verdict="SUSPECT", **told, **numbers, **place)
         writer.write_event("resumed", stage="grpo", step=2, suppress={})
     line, _ = run_result.doctor_line(tmp_path / "a run", "truing")
-    assert line == f"doctor: 0 updates judged, no rule found anything: truing check '{tmp_path}/a run'"
+    assert line == f"doctor: 0 steps judged, no rule found anything: truing check '{tmp_path}/a run'"
 
 
 @pytest.mark.parametrize("name", ["truing", "my venv/bin/truing"])

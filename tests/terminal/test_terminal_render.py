@@ -42,7 +42,7 @@ def test_every_fact_is_shown(width):
         "after_sft 0.430 [0.360, 0.500] of 200 tasks × 4",
         "no findings",
         "2 pass   1 fail: tool calls   1 fact",
-        "34 s update time",
+        "34 s step time",
         "123,456 tokens sampled",
         "4,568 tokens/s",
     ):
@@ -90,7 +90,7 @@ def test_what_is_not_known_is_left_out():
     lines = shown(screen({}, np.empty(0), **nothing, tokens=0.0, tokens_per_s=math.nan, left=math.nan), 80)
     assert len(lines) == 4
     assert "sft 0/3" in lines[1]
-    assert "no update checked yet" in lines[2]
+    assert "no step checked yet" in lines[2]
     assert "nan" not in "".join(lines)
 
 
@@ -104,11 +104,11 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J[red]x[/red]\u202e\r\n:smile:"
 
 
 def test_facts_have_a_row_of_their_own_below_what_was_found():
-    cut = finding("LEN003", Verdict.FACT, what="75% of all attempts were cut off")
+    cut = finding("LEN003", Verdict.FACT, what="75% of all rollouts were cut off")
     lines = shown(screen(facts=(cut,)), 80)
     (found,) = (i for i, line in enumerate(lines) if "no findings" in line)
     assert re.search(
-        r"^│ facts +FACT LEN003 grpo \d+: 75% of all attempts were cut off +│$", lines[found + 1]
+        r"^│ facts +FACT LEN003 grpo \d+: 75% of all rollouts were cut off +│$", lines[found + 1]
     )
     assert not any("facts" in line for line in shown(screen(), 80))
 

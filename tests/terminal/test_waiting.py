@@ -15,14 +15,14 @@ def clock(monkeypatch):
 
 def test_lines_come_after_two_seconds_and_then_every_five(clock):
     lines = []
-    show = Waiting("judged {done} of {total} updates", lines.append)
+    show = Waiting("judged {done} of {total} steps", lines.append)
     for done, seconds in enumerate([1, 2, 3, 6, 7, 8, 20], start=1):
         clock[0] = 100.0 + seconds
         show(done, 10)
     assert lines == [
-        "judged 2 of 10 updates, 8 s left",
-        "judged 5 of 10 updates, 7 s left",
-        "judged 7 of 10 updates, 9 s left",
+        "judged 2 of 10 steps, 8 s left",
+        "judged 5 of 10 steps, 7 s left",
+        "judged 7 of 10 steps, 9 s left",
     ]
 
 

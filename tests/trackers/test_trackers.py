@@ -1,4 +1,4 @@
-"""Trackers get every number under its name and update; one that fails stops nothing."""
+"""Trackers get every number under its name and step; one that fails stops nothing."""
 
 import math
 import uuid

@@ -103,7 +103,7 @@ def test_weights_older_than_declared_are_proven(tmp_path, monkeypatch):
         return real(self, step, publish if step < 2 else lambda: receipt)
 
     monkeypatch.setattr(collector.Collector, "_collect", never_again)
-    with pytest.raises(ProvenError, match=r"SMP002 stale-sampler: the sampler's weights are 2 updates old"):
+    with pytest.raises(ProvenError, match=r"SMP002 stale-sampler: the sampler's weights are 2 steps old"):
         trained(tmp_path / "run", recipe(1, doctor={"stop": True}))
 
 

@@ -1,4 +1,4 @@
-"""Which updates log their first tokens as text, and to whom."""
+"""Which steps log their first tokens as text, and to whom."""
 
 import pytest
 from runs import Interrupt, crash_at

@@ -22,7 +22,7 @@ def stops(run):
 
 
 def stopped_by(error, mini, out):
-    """A run that an error ends after its first update."""
+    """A run that an error ends after its first step."""
 
     def watch(kind, facts):
         entries.append((kind, facts))

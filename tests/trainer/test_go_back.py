@@ -54,7 +54,7 @@ def test_what_came_after_a_step_is_a_run_of_its_own(mini, finished, trained, sta
     text = go_back(finished, step, stage)
     kept = finished / "abandoned" / f"{stage}-after-{step}"
     undone = ALL[ALL.index((stage, step)) :]
-    assert f"{len(undone)} later updates" in text
+    assert f"{len(undone)} later steps" in text
     assert str(kept) in text
     assert updates_of(finished) == ALL[: -len(undone)]
     assert updates_of(kept) == undone

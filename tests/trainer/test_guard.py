@@ -125,7 +125,7 @@ def rolled_back(tmp_path_factory):
 def test_a_run_goes_back_and_goes_on_with_smaller_updates(rolled_back):
     run = rolled_back[0].run
     (rollback,) = rollbacks_of(run)
-    # step 5 broke: steps 4 and 5 are its window, and the first of them was drawn after 4 updates
+    # step 5 broke: steps 4 and 5 are its window, and the first of them was drawn after 4 steps
     assert (rollback["stage"], rollback["step"], rollback["to"], rollback["factor"]) == ("grpo", 5, 2, 1.0)
     assert "not finite" in rollback["reason"]
     steps = [row for row in RunReader(run).steps() if row.stage == "grpo"]

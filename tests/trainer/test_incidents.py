@@ -24,7 +24,7 @@ def look(word: str) -> str:
 
 
 class Flaky:
-    """An environment that breaks for every ``nth`` attempt that it opens."""
+    """An environment that breaks for every ``nth`` rollout that it opens."""
 
     notes = ()
 

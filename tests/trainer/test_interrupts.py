@@ -1,4 +1,4 @@
-"""Ctrl-C waits until an update is complete, but interrupts sampling at once."""
+"""Ctrl-C waits until a step is complete, but interrupts sampling at once."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_another_thread_takes_no_signals():
 
 @pytest.fixture
 def four_steps():
-    """A recipe of four updates without checkpoints between them."""
+    """A recipe of four steps without checkpoints between them."""
     recipe = tomllib.loads(RECIPE)
     recipe["grpo"]["steps"] = 4
     return recipe

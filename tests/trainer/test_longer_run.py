@@ -36,7 +36,7 @@ def test_with_a_constant_rate_a_longer_run_equals_one_that_was_planned_so(mini, 
             on_event=crash_at(table["stages"][-1], 2),
         )
     result = truing.train(longer(table, 4), out=tmp_path / "parts", resume=True)
-    assert_same_run(whole.run, result.run, audits=False)  # a stage's last update has the audits it lacks
+    assert_same_run(whole.run, result.run, audits=False)  # a stage's last step has the audits it lacks
     for name, estimate in whole.estimates().items():
         assert result.estimates()[name] == estimate
     assert RunReader(result.run).recipe() == RunReader(whole.run).recipe()
@@ -57,7 +57,7 @@ def test_an_evaluation_after_the_stage_is_one_within_it(mini, tmp_path):
 @pytest.mark.integration
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_another_schedule_says_what_changes(mini, tmp_path, schedule):
-    """The doctor judges each update by the rate that it was to have."""
+    """The doctor judges each step by the rate that it was to have."""
     table = mini(stages=["grpo"], grpo={"steps": 2}, optimizer={"schedule": schedule}, eval={"tasks": 0})
     truing.train(table, out=tmp_path / "run")
     whole = truing.train(longer(table, 4), out=tmp_path / "whole")

@@ -42,7 +42,7 @@ def test_a_run_leaves_everything_on_record(trained_run):
     versions = {
         turn.sampler_version for row in samples_of(reader.find_table("grpo", 2)) for turn in row.turns
     }
-    assert versions == {5}  # three SFT updates and two of GRPO were done when it drew
+    assert versions == {5}  # three SFT steps and two of GRPO were done when it drew
     assert {e.kind for e in reader.events()} >= {"eval", "stage", "checkpoint", "loss", "finished"}
 
 

@@ -136,7 +136,7 @@ def test_a_text_in_reward_funcs_is_the_name_of_a_model(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("callbacks", [object(), [object()]])
 def test_callbacks_that_are_none(tmp_path, callbacks):
-    with pytest.raises(InvalidValueError, match="something that is no callback"):
+    with pytest.raises(InvalidValueError, match="something that is not a callback"):
         make(tmp_path, trainer={"callbacks": callbacks})
 
 

@@ -218,9 +218,7 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch, capsys):
     assert not [name for name in files if "/" in name or name in ("untrained.toml", "prompt.jinja")]
     end = capsys.readouterr().err.splitlines()[-3:]
     assert end[0] == f"run: {trainer.run}"
-    assert re.fullmatch(
-        rf"doctor: 1 update judged, no rule found anything.*truing check {trainer.run}", end[1]
-    )
+    assert re.fullmatch(rf"doctor: 1 step judged, no rule found anything.*truing check {trainer.run}", end[1])
     assert re.fullmatch(rf"board: .*truing board {trainer.run}", end[2])
     trainer.save_model(tmp_path / "adapter")
     assert not (tmp_path / "adapter" / "README.md").exists()  # peft's, with empty sections

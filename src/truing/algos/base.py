@@ -23,7 +23,7 @@ from truing.types.sample import Sample
 
 @dataclass(frozen=True)
 class UpdateConfig:
-    """The configuration of an update: the table of its stage, and the tables that all policy stages share."""
+    """The configuration of a step: the table of its stage, and the tables that all policy stages share."""
 
     stage: Any
     kl: KlConfig = field(default_factory=KlConfig)

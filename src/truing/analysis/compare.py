@@ -1,4 +1,4 @@
-"""Compares two runs: configuration differences, and the first update, sample and token that differ."""
+"""Compares two runs: configuration differences, and the first step, sample and token that differ."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -50,11 +50,11 @@ class Delta:
 
 @dataclass(frozen=True)
 class UpdateDifference:
-    """The first difference of two updates that should be equal."""
+    """The first difference of two steps that should be equal."""
 
     stage: str
     step: int
-    what: str  # a stream, or a property of rows or facts
+    what: str  # a stream, or a property of samples or facts
     first: Any
     second: Any
     sample_id: str = ""
@@ -95,7 +95,7 @@ class Comparison:
 
 
 def compare(first: Path, second: Path) -> Comparison:
-    """Compare two run directories: recipes, facts, then update by update, bit for bit."""
+    """Compare two run directories: recipes, facts, then step by step, bit for bit."""
     runs = IncrementalReader(first), IncrementalReader(second)
     for each in runs:
         each.refresh()
@@ -122,7 +122,7 @@ def config_differences(
 def first_difference(
     first: IncrementalReader, second: IncrementalReader, max_updates: int | None = None
 ) -> tuple[int, UpdateDifference | None]:
-    """Return the number of equal updates and the first difference, within ``max_updates``."""
+    """Return the number of equal steps and the first difference, within ``max_updates``."""
     counts = [len(run.columns) for run in (first, second)]
     shorter = min(counts)
     limit = shorter if max_updates is None else min(max_updates, shorter)
@@ -130,19 +130,19 @@ def first_difference(
         row, other = (run.steps_reader.step_row(index) for run in (first, second))
         if (row.stage, row.step) != (other.stage, other.step):
             places = [f"{each.stage} {each.step + 1}" for each in (row, other)]
-            return index, UpdateDifference(row.stage, row.step, "order of updates", places[0], places[1])
+            return index, UpdateDifference(row.stage, row.step, "order of steps", places[0], places[1])
         if difference := _update_difference(first.reader.table(row), second.reader.table(other)):
             return index, difference
     if limit == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
-        return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", counts[0], counts[1])
+        return shorter, UpdateDifference(longer.stage, longer.step, "number of steps", counts[0], counts[1])
     return limit, None
 
 
 def first_text_difference(
     first: IncrementalReader, second: IncrementalReader, start: int, max_updates: int
 ) -> TextDifference | None:
-    """Return the first sample of one name and task whose tokens differ, among updates from ``start`` on."""
+    """Return the first sample of one name and task whose tokens differ, among steps from ``start`` on."""
     end = min(start + max_updates, len(first.columns), len(second.columns))
     for index in range(start, end):
         pair = [run.steps_reader.step_row(index) for run in (first, second)]
@@ -162,14 +162,14 @@ def first_text_difference(
 
 
 def _update_difference(first: StepTable, second: StepTable) -> UpdateDifference | None:
-    """Return the first stream (in order of computation) or fact in which two updates differ."""
+    """Return the first stream (in order of computation) or fact in which two steps differ."""
     location = first.stage, first.step
     ids = [sample.sample_id for sample in first.samples], [sample.sample_id for sample in second.samples]
     if ids[0] != ids[1]:
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
         values = ids if at is None else (ids[0][at], ids[1][at])
         here, there = (len(each) if at is None else each for each in values)
-        return UpdateDifference(*location, "rows", here, there)
+        return UpdateDifference(*location, "samples", here, there)
     for name in STREAMS:
         for i in range(len(first.samples)):
             if difference := _stream_difference(name, first, i, second, i):
@@ -179,7 +179,7 @@ def _update_difference(first: StepTable, second: StepTable) -> UpdateDifference 
             return UpdateDifference(*location, "reward", one.reward, other.reward, one.sample_id)
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
-        return UpdateDifference(*location, "weights after the update", weights[0], weights[1])
+        return UpdateDifference(*location, "weights after the step", weights[0], weights[1])
     return None
 
 
@@ -241,7 +241,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         for delta in deltas:
             yield f"{name:<7} {delta.key}: {delta.first!r} | {delta.second!r}", "yellow"
     if comparison.first_difference is None:
-        updates = with_count(comparison.same_updates, "update is", "updates are")
+        updates = with_count(comparison.same_updates, "step is", "steps are")
         yield f"all {updates} the same, token by token", "green"
     elif comparison.seeds_differ:
         yield SEEDS_DIFFER, "bold yellow"
@@ -254,7 +254,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
 def _difference_lines(difference: UpdateDifference, same_updates: int) -> Iterator[tuple[str, str]]:
     """Yield the location of the first difference."""
     if same_updates:
-        are = "update is" if same_updates == 1 else f"{same_updates} updates are"
+        are = "step is" if same_updates == 1 else f"{same_updates} steps are"
         yield f"the first {are} the same, token by token", "green"
     sample = f" of sample {difference.sample_id}" if difference.sample_id else ""
     token = (
@@ -263,7 +263,7 @@ def _difference_lines(difference: UpdateDifference, same_updates: int) -> Iterat
         else ""
     )
     yield (
-        f"update {difference.step + 1} of {difference.stage} differs: {difference.what}{sample}{token}",
+        f"step {difference.step + 1} of {difference.stage} differs: {difference.what}{sample}{token}",
         "bold red",
     )
     yield f"  {difference.first!r} | {difference.second!r}", ""

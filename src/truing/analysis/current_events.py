@@ -1,4 +1,4 @@
-"""Current evaluations of a run: all except those of updates that were undone."""
+"""Current evaluations of a run: all except those of steps that were undone."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
@@ -8,7 +8,7 @@ from truing.record.events import Event
 
 Record = TypeVar("Record", bound=Hashable)
 
-MAX_DIGITS = 12  # of an update's number in an evaluation's name
+MAX_DIGITS = 12  # of a step's number in an evaluation's name
 
 
 def mid_stage_name(stage: str, steps: int) -> str:
@@ -23,18 +23,18 @@ def parse_mid_stage_name(name: str) -> tuple[str, int] | None:
 
 
 class UndoTracker(Generic[Record]):
-    """Tracks records of updates until the updates are undone.
+    """Tracks records of steps until the steps are undone.
 
-    A rollback undoes the updates of a stage from a checkpoint on. Resuming from one also undoes all later
+    A rollback undoes the steps of a stage from a checkpoint on. Resuming from one also undoes all later
     stages.
     """
 
     def __init__(self) -> None:
-        self._latest: dict[str, list[tuple[int, Record]]] = {}  # a heap per stage, last update first
+        self._latest: dict[str, list[tuple[int, Record]]] = {}  # a heap per stage, last step first
         self._stages: dict[str, None] = {}  # stages in their order
 
     def add(self, stage: str, step: int, record: Record) -> None:
-        """Add a record of an update."""
+        """Add a record of a step."""
         heappush(self._latest.setdefault(stage, []), (-step, record))
 
     def undone(self, event: Event) -> list[Record]:
@@ -54,7 +54,7 @@ class UndoTracker(Generic[Record]):
         return []
 
     def _from(self, stage: str, first: int) -> list[Record]:
-        """Remove and return the records of a stage from an update on, last first."""
+        """Remove and return the records of a stage from a step on, last first."""
         latest, undone = self._latest.get(stage, []), list[Record]()
         while latest and -latest[0][0] >= first:
             undone.append(heappop(latest)[1])

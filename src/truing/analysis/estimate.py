@@ -40,7 +40,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """A mean over tasks, with their number and the answers per task; None if not recorded."""
+    """A mean over tasks, with their number and the rollouts per task; None if not recorded."""
 
     tasks: int | None
     samples: int | None
@@ -72,7 +72,7 @@ def read_estimate(payload: Mapping[str, Any]) -> Estimate:
 
 
 def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
-    """Return pass@k by k of the event of an evaluation; empty with one answer per task."""
+    """Return pass@k by k of the event of an evaluation; empty with one rollout per task."""
     return {int(k): _estimate(facts, "") for k, facts in payload.get("pass_at", {}).items()}
 
 
@@ -82,7 +82,7 @@ def pass_at_json(pass_at: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
 
 
 def pass_at_text(pass_at: Mapping[int, Estimate]) -> str:
-    """Return pass@k as text; "" with one answer per task."""
+    """Return pass@k as text; "" with one rollout per task."""
     return "  ".join(f"pass@{k} {Interval(e.mean, e.low, e.high)}" for k, e in pass_at.items())
 
 

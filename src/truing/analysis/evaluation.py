@@ -15,13 +15,13 @@ from truing.ops.pass_at_k import pass_at_k
 class Evaluation:
     """Results by task id: the mean reward and the answers.
 
-    A task whose attempts all failed has no reward; ``failed`` names it with its first error.
+    A task whose rollouts all failed has no reward; ``failed`` names it with its first error.
     """
 
     name: str
     reward: Mapping[str, float]
     parts: Mapping[str, float]  # mean of each reward component
-    answers: Mapping[str, Sequence[str]]  # the final text of each attempt
+    answers: Mapping[str, Sequence[str]]  # the final text of each rollout
     failed: Mapping[str, str]
     bounds: Bounds | None  # minimum and maximum reward of a task; None if unknown
     earned: Mapping[str, Sequence[float]] = field(  # the reward of each graded answer

@@ -44,18 +44,18 @@ class IncrementalReader:
 
     @property
     def columns(self) -> UpdateColumns:
-        """The metrics of every update."""
+        """The metrics of every step."""
         return self.steps_reader.columns
 
     @property
     def missing_updates(self) -> list[str]:
         """The lines that events.jsonl and steps.jsonl have lost, the latter by stage."""
         noted = self.steps_reader.step_row(len(self.columns) - 1).events if len(self.columns) else 0
-        # updates are read after events: what is written may have come between
+        # steps are read after events: what is written may have come between
         known = noted if self.has_writer else len(self.events) + len(self.malformed)
         lost = [f"{EVENTS} lacks {with_count(noted - known, 'line')}: restore it from a copy"]
         return (lost if known < noted else []) + [
-            f"{STEPS} lacks {with_count(count, 'update')} of {stage}: restore it from a copy"
+            f"{STEPS} lacks {with_count(count, 'step')} of {stage}: restore it from a copy"
             for stage, count in lost_updates(self.columns, self.events).items()
         ]
 

@@ -21,7 +21,7 @@ MAX_START_KL = {"float32": 1e-4, "bfloat16": 1e-2}
 """Maximum nats per token between a policy and a reference with the same weights."""
 
 FAULT_LABELS = ("zero_gradient", "all_masked")
-"""Loss labels of updates that should have changed weights and did not."""
+"""Loss labels of steps that should have changed weights and did not."""
 
 IDLE_LABELS = ("no_signal", "held_back")
 """Labels of steps without a gradient signal, or skipped ones; a run of only these learns nothing."""
@@ -52,7 +52,7 @@ def scorecard(
         device: `cpu` or `cuda`, which sets the rounding bounds.
         events: kinds of the events of the run.
     """
-    with as_record_error("the run: its recipe and its updates"):
+    with as_record_error("the run: its recipe and its steps"):
         stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
     policy_stages = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
     once = [name for name in policy_stages if stages[name].inner_epochs * stages[name].minibatches == 1]
@@ -103,7 +103,7 @@ def _first_ratio(steps: UpdateColumns, recipe: Recipe, precision: str) -> Succes
     verdict = _judge(max_gaps, max(max_gaps, default=0.0) <= MAX_MISMATCH_NATS[precision])
     dropout = bool(recipe.lora and recipe.lora.dropout)
     return SuccessCriterion(
-        "ratio at the first update",
+        "ratio at the first optimizer step",
         "mean in [0.8, 1.2], std < 0.5",
         f"1 to rounding per token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[precision]:g} nats, same weights",
         f"largest {max(max_gaps):.2g} nats{', with lora.dropout' * dropout}" if max_gaps else "",
@@ -113,11 +113,11 @@ def _first_ratio(steps: UpdateColumns, recipe: Recipe, precision: str) -> Succes
 
 def _later_ratio(multiple: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
     spreads, single_std = multiple.known_values("ratio/std"), single.known_values("ratio/std")
-    text = f"std {_span(spreads, '{:.2g}')}" if spreads else "one update per step"
+    text = f"std {_span(spreads, '{:.2g}')}" if spreads else "one optimizer step per step"
     return SuccessCriterion(
-        "ratio at later updates",
+        "ratio at later optimizer steps",
         "std 0.1 to 0.3, or nothing can be learned",
-        "changes from the second update of a step on; with one update it is 1, as expected",
+        "changes from the second optimizer step of a step on; with one it is 1, as expected",
         text if spreads or single_std else "",
         "fact" if single_std and not spreads else _judge(spreads, any(std > 1e-7 for std in spreads)),
     )
@@ -130,8 +130,8 @@ def _kl(steps: UpdateColumns, single: UpdateColumns, precision: str) -> SuccessC
     return SuccessCriterion(
         "KL to the reference",
         "< 0.5 nats per token, always < 3",
-        "k3 of a token is never negative, and 0 at the start of a stage; compare the sum per answer",
-        f"{_span(tokens, '{:.2g}')} per token, {_span(sequences, '{:.2g}')} per answer" if tokens else "",
+        "k3 of a token is never negative, and 0 at the start of a stage; compare the sum per rollout",
+        f"{_span(tokens, '{:.2g}')} per token, {_span(sequences, '{:.2g}')} per rollout" if tokens else "",
         _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= MAX_START_KL[precision]),
     )
 
@@ -142,7 +142,7 @@ def _active(steps: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "active tokens",
         "> 60 % inside the clip range",
-        "no token is clipped at the first update; later shares depend on the objective",
+        "no token is clipped at the first optimizer step; later shares depend on the objective",
         f"clipped {_span(clipped, '{:.1%}')}, active {_span(active, '{:.1%}')}" if clipped else "",
         "fact" if clipped and not first else _judge(first, not any(first)),
     )
@@ -155,7 +155,7 @@ def _loss(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "policy loss",
         "falls steadily",
-        "does not measure progress (≈ 0 on-policy); required: updates change weights",
+        "does not measure progress (≈ 0 on-policy); required: steps change weights",
         f"{counts}; reward {_ends(steps.known_values('reward/mean'))}" if labels else "",
         _judge(labels, trained and not any(label in FAULT_LABELS for label in labels)),
     )

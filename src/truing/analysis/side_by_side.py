@@ -11,7 +11,7 @@ from truing.analysis.estimate import read_estimate, read_pass_at
 from truing.analysis.incremental_reader import IncrementalReader
 
 LAST_UPDATES = 10
-"""Updates averaged at the end of a stage."""
+"""Steps averaged at the end of a stage."""
 
 SHOWN_METRICS = (
     "loss/supervised",
@@ -55,7 +55,7 @@ def _evaluations(run: IncrementalReader) -> dict[str, Any]:
 
 
 def _metrics(run: IncrementalReader) -> dict[str, Any]:
-    """Return means over the last updates of each stage."""
+    """Return means over the last steps of each stage."""
     metrics: dict[str, Any] = {}
     for stage, start, end in run.columns.stages:
         for name in SHOWN_METRICS:
@@ -79,7 +79,7 @@ def _findings(run: IncrementalReader) -> dict[str, Any]:
 def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, str]]:
     """Yield each line with its style."""
     if pairs:
-        yield f"results (metrics: means over the last {LAST_UPDATES} updates of a stage):", "bold"
+        yield f"results (metrics: means over the last {LAST_UPDATES} steps of a stage):", "bold"
     for pair in pairs:
         texts = ("–" if value is None else str(value) for value in (pair.first, pair.second))
         yield f"  {pair.name:<32} {' | '.join(texts)}", ""

@@ -24,7 +24,7 @@ def integer(query: Query, name: str, default: int | None = None, minimum: int = 
     try:
         value = int(text)
     except ValueError as error:
-        raise BadRequestError(f"{name} is no integer", got=repr(text[:50])) from error
+        raise BadRequestError(f"{name} is not an integer", got=repr(text[:50])) from error
     if not minimum <= value <= MAX_INTEGER:
         raise BadRequestError(f"{name} is out of range", got=text[:50], expected=f"at least {minimum}")
     return value
@@ -39,5 +39,5 @@ def number(query: Query, name: str) -> float | None:
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise BadRequestError(f"{name} is no number", got=repr(text[:50]))
+        raise BadRequestError(f"{name} is not a number", got=repr(text[:50]))
     return value

@@ -18,7 +18,7 @@ from truing.errors import RecordError, TruingError
 from truing.utils.jsonl import dump_json
 
 LAST_UPDATE_SAMPLES = 8
-"""Samples of the last update in the report, besides those with findings."""
+"""Samples of the last step in the report, besides those with findings."""
 
 Question = tuple[str, dict[str, str]]
 
@@ -28,7 +28,7 @@ def html_report(run_dir: Path) -> str:
     board = Board(run_dir)
     name = next((each for each, path in board.folders.runs.items() if path == board.folders.root), None)
     if name is None:
-        raise RecordError(f"{run_dir} is no readable run", got="; ".join(board.folders.notes) or None)
+        raise RecordError(f"{run_dir} is not a readable run", got="; ".join(board.folders.notes) or None)
     views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
@@ -66,7 +66,7 @@ def question(view: str, query: dict[str, str]) -> str:
 
 
 def _questions(board: Board, name: str) -> Iterator[Question]:
-    """Yield the questions that the report answers: the run, charts, findings, and the last update."""
+    """Yield the questions that the report answers: the run, charts, findings, and the last step."""
     run = {"run": name}
     head = board.answer("run", run)
     yield "run", run
@@ -74,7 +74,7 @@ def _questions(board: Board, name: str) -> Iterator[Question]:
     for group in head["rooms"]:
         for chart in group["charts"]:
             yield "chart", run | {"chart": chart["name"]}
-    updates: dict[tuple[str, int], list[tuple[str, int]]] = {}  # samples of each update, with a token of each
+    updates: dict[tuple[str, int], list[tuple[str, int]]] = {}  # samples of each step, with a token of each
     for finding in head["findings"]:
         yield "rule", {"code": finding["code"]}
         if not finding["undone"]:
@@ -96,7 +96,7 @@ def _questions(board: Board, name: str) -> Iterator[Question]:
 def _update_questions(
     board: Board, query: dict[str, str], flagged: Sequence[tuple[str, int]], last_count: int
 ) -> Iterator[Question]:
-    """Yield an update, some of its samples with the tokens of findings, and their groups."""
+    """Yield a step, some of its samples with the tokens of findings, and their groups."""
     yield "update", query
     try:
         samples_json = board.answer("update", query)["samples"]

@@ -227,7 +227,7 @@ def _first_difference(first: object, second: object) -> tuple[object, object]:
 
 
 def _failed(episode: TrialEpisode) -> bool:
-    """Whether the environment failed in either attempt."""
+    """Whether the environment failed in either rollout."""
     return any(rollout.status is Status.ERROR for rollout in episode.rollouts)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from truing.errors import TruingError
 
-NOTHING_PLAYED = "attempts: none ran and was graded"
+NOTHING_PLAYED = "rollouts: none ran and was graded"
 NOT_DEMONSTRATED = "demonstrations: no task has one"
 
 

@@ -34,7 +34,7 @@ def check_rewards(env: Env, call: bool = True, graded: bool = True) -> None:
         graded: whether anything is graded, so that there must be a reward.
 
     Raises:
-        RewardError: A reward is no function with a weight, takes other arguments, raises, or returns
+        RewardError: A reward is not a function with a weight, takes other arguments, raises, or returns
             something other than a finite number.
     """
     rewards: Any = env.rewards  # from user code, so unchecked
@@ -79,7 +79,7 @@ def _first_outcome(env: MultiTurnEnv, task: Task) -> Mapping[str, Any]:
 
 
 def _made_up_rollout(task: Task, outcome: Mapping[str, Any]) -> Rollout:
-    """Return a finished attempt at a task with its demonstration, or the answer "…"."""
+    """Return a finished rollout of a task with its demonstration, or the answer "…"."""
     text = task.demonstration if isinstance(task.demonstration, str) else "…"
     ids = torch.zeros(1, dtype=torch.long)
     turn = Turn(
@@ -115,10 +115,10 @@ def _check_arguments(name: str, function: RewardFn) -> None:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a built-in function without one
         return
-    remedy = "take the attempt and its task: def reward(rollout, task) -> float"
+    remedy = "take the rollout and its task: def reward(rollout, task) -> float"
     if BATCHED & signature.parameters.keys():
         remedy = (
-            "grade one attempt: def reward(rollout, task) -> float, where rollout.text is the completion,"
+            "grade one rollout: def reward(rollout, task) -> float, where rollout.text is the completion,"
             " task.messages the prompt, and task.answer and task.info the columns of the row"
         )
     else:

@@ -27,7 +27,7 @@ from truing.types.token import Origin
 
 @dataclass(frozen=True, eq=False)
 class TrialEpisode:
-    """Two attempts at a task with the same turns; the first is graded twice."""
+    """Two rollouts of a task with the same turns; the first is graded twice."""
 
     task: Task
     rollouts: tuple[Rollout, ...]  # none if it could not run
@@ -36,12 +36,12 @@ class TrialEpisode:
 
     @property
     def rollout(self) -> Rollout:
-        """The first attempt."""
+        """The first rollout."""
         return self.rollouts[0]
 
     @property
     def reward(self) -> float:
-        """The reward of the first attempt."""
+        """The reward of the first rollout."""
         return self.grades[0].reward
 
 
@@ -128,7 +128,7 @@ def trial_samples(
 
 
 def _run_twice(task: Task, turn_source: TurnSource, context: EpisodeContext) -> TrialEpisode:
-    """Run one task twice and grade the first attempt twice."""
+    """Run one task twice and grade the first rollout twice."""
     try:
         (group,) = collect(
             [task], group_size=2, context=context, turn_source=turn_source, grade=None, key=("check",)

@@ -60,7 +60,7 @@ PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
 }
 """Every command, by the panel of ``truing --help`` that lists it, in the order of the help."""
 
-HELP = """Train language-model agents with reinforcement learning, and check every update.
+HELP = """Train language-model agents with reinforcement learning, and check every step.
 
 Start with `truing check RECIPE`, then `truing train RECIPE`, then `truing check RUN`.
 

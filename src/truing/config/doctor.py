@@ -12,12 +12,12 @@ from truing.errors import RecipeError
 
 
 class DoctorConfig(FrozenModel):
-    """Rules that judge each update of a run (docs/doctor.md)."""
+    """Rules that judge each step of a run (docs/doctor.md)."""
 
     stop: bool = True
-    """Whether a run ends at an update that a rule proves wrong. The finding is reported in any case."""
+    """Whether a run ends at a step that a rule proves wrong. The finding is reported in any case."""
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
-    """Share of a stage's computation, in tokens, for audits (extra passes over some rows); 1 audits all."""
+    """Share of a stage's computation, in tokens, for audits (more passes over some samples); 1 audits all."""
     shaping: tuple[str, ...] = ()
     """Parts of the reward that only shape it, such as a bonus for short answers: checks judge the others."""
     suppress: dict[str, str] = Field(default_factory=dict)

@@ -19,7 +19,7 @@ EQUIVALENT_KEYS = {
     "max_ratio_per_token": Equivalent("gates.max_ratio", "omit it for no limit; there 0 was off"),
     "min_ratio_per_token": Equivalent("gates.min_ratio", "omit it for no limit; there 0 was off"),
     "min_unforced_tokens_per_step": Equivalent(
-        "gates.min_trained_tokens", "counted per step, before any update"
+        "gates.min_trained_tokens", "counted per step, before any optimizer step"
     ),
     "min_unforced_fraction_per_step": Equivalent(
         "gates.min_trained_share",

@@ -23,9 +23,9 @@ class KlConfig(FrozenModel):
     """Rollouts over which `coef` changes by at most a fifth toward the target."""
 
     cap: PositiveFloat | None = None
-    """Nats per token (k3, over computed samples) above which updates are skipped; without it, no cap."""
+    """Nats per token (k3, computed samples) above which optimizer steps are skipped; without it, no cap."""
     cap_action: Literal["stop_epochs", "skip", "rollback", "stop"] = "stop_epochs"
-    """Above `cap`: skip the step's later updates, or this one too; roll back (`[guard]`); end the run."""
+    """Above `cap`: skip later optimizer steps, or this one too; roll back (`[guard]`); end the run."""
 
     @property
     def needs_reference(self) -> bool:
@@ -41,24 +41,24 @@ class KlConfig(FrozenModel):
 
 
 class GatesConfig(FrozenModel):
-    """Conditions that a token, an attempt, a group or a step must meet to be trained on."""
+    """Conditions that a token, a rollout, a group or a step must meet to be trained on."""
 
     min_ratio: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Tokens with a smaller ratio to the policy that sampled them are left out of the policy term."""
     max_ratio: Annotated[float, Field(gt=1)] | None = None
     """Tokens with a larger ratio are left out of the policy term."""
     min_trained_tokens: Annotated[int, Field(ge=0)] = 0
-    """A step with fewer tokens under the policy term makes no update."""
+    """A step with fewer tokens under the policy term trains nothing."""
     min_trained_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """A step with a smaller share of SAMPLED and FORCED tokens under the policy term makes no update."""
+    """A step with a smaller share of SAMPLED and FORCED tokens under the policy term trains nothing."""
     equal_groups: Literal["count", "drop", "resample"] = "count"
     """Groups of equal task reward: counted in denominators, dropped, or replaced by other prompts'."""
     max_resample: PositiveInt = 3
     """How often a step samples other prompts to replace groups of equal reward."""
     truncated: Literal["keep", "mask", "penalize"] = "keep"
-    """Truncated attempts: trained on as graded, not trained on, or trained on with a lower reward."""
+    """Truncated rollouts: trained on as graded, not trained on, or trained on with a lower reward."""
     truncated_penalty: PositiveFloat = 1.0
-    """What `penalize` subtracts from the reward of a truncated attempt."""
+    """What `penalize` subtracts from the reward of a truncated rollout."""
     overlong_tokens: Annotated[int, Field(ge=0)] = 0
     """Last tokens before `sampling.max_new_tokens` over which the penalty of a long turn rises; 0 is off."""
     overlong_penalty: PositiveFloat = 1.0

@@ -189,7 +189,7 @@ class Recipe(FrozenModel):
             if stage is not None and ranks > (groups := getattr(stage, key)):
                 yield (
                     f"trainer.ranks = {ranks} is more than {name}.{key} = {groups}: a rank would compute"
-                    " nothing, since the attempts of a task stay together"
+                    " nothing, since the rollouts of a task stay together"
                 )
 
     def _effect_problems(self) -> Iterator[str]:

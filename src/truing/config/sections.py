@@ -91,7 +91,7 @@ class ModelConfig(FrozenModel):
     threads: PositiveInt | None = None
     """CPU threads; if not given, 1 below 20 million parameters, else torch's default on the usable cores."""
     cuda_graphs: bool = False
-    """Record the sampler's steps as CUDA graphs: less Python overhead; rows share their prompt's cache."""
+    """Record the sampler's steps as CUDA graphs: less Python time; rollouts share their prompt's cache."""
 
 
 class LoraConfig(FrozenModel):
@@ -173,26 +173,26 @@ class ChatConfig(FrozenModel):
 
 
 class EpisodeConfig(FrozenModel):
-    """Limits of an attempt at a multi-turn task, and which of its tokens are trained."""
+    """Limits of a rollout of a multi-turn task, and which of its tokens are trained."""
 
     max_turns: PositiveInt = 8
-    """Turns of the policy; a longer attempt is cut, and counts as truncated."""
+    """Turns of the policy; a longer rollout is cut, and counts as truncated."""
     max_reply_chars: PositiveInt = 4000
     """Longer replies of the environment are cut, with a note to the model; a metric counts what was lost."""
     max_prompt_tokens: PositiveInt | None = None
     """Longer prompts are cut at the front of the longest message other than the system message."""
     timeout: PositiveFloat = 30.0
-    """Seconds for a reply, else its attempt is an error. A reward in a thread ends the run after 10 ×."""
+    """Seconds for a reply, else its rollout is an error. A reward in a thread ends the run after 10 ×."""
     workers: PositiveInt = 16
     """Calls of tools and environments that run at the same time: threads, or with `processes` processes."""
     processes: bool = False
-    """Run environments, tools and rewards in processes: one that hangs or crashes costs its attempt only."""
+    """Run environments, tools and rewards in processes: one that hangs or crashes costs its rollout only."""
     process_memory: str | None = None
-    """Memory of each process, such as `2GB`: an attempt that needs more is an error. Linux only."""
+    """Memory of each process, such as `2GB`: a rollout that needs more is an error. Linux only."""
     lock_step: bool = True
-    """Whether attempts sample each turn together; with `false` none waits, and bits may differ by run."""
+    """Whether rollouts sample each turn together; with `false` none waits, and bits may differ by run."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds for all attempts of a step; 0 is no limit. A run that hits the limit is not reproducible."""
+    """Seconds for all rollouts of a step; 0 means no limit. A run that hits the limit is not reproducible."""
     mask: Literal["sampled", "no_structure", "action"] = "sampled"
     """Trained tokens: all that were sampled, or without call syntax, or without turns with prefilled text."""
     grammar: Literal["off", "calls"] = "off"
@@ -223,7 +223,7 @@ class EpisodeConfig(FrozenModel):
 
 
 class OptimizerConfig(FrozenModel):
-    """AdamW, its schedule, and how an update is split into micro-batches."""
+    """AdamW, its schedule, and how an optimizer step is split into micro-batches."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Decay of the first moment."""
@@ -266,9 +266,9 @@ class EvalConfig(FrozenModel):
     tasks: Annotated[int, Field(ge=0)] | None = None
     """Number of evaluation tasks, from the first; 0 evaluates nothing; if not given, 128, or all if fewer."""
     samples: PositiveInt = 1
-    """Answers per task; with several, pass@k is reported: how often one of k answers passes."""
+    """Rollouts per task; with several, pass@k is reported: how often one of k rollouts passes."""
     passes_at: float | None = None
-    """The smallest reward of a passing answer; if not given, the largest possible reward."""
+    """The smallest reward of a passing rollout; if not given, the largest possible reward."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy; else the training's sampling parameters at this temperature."""
     base: bool = True

@@ -27,43 +27,43 @@ class SftConfig(FrozenModel):
     """Supervised fine-tuning on the demonstrations of the environment."""
 
     steps: PositiveInt = 100
-    """Updates; 100 is ours, for a first look."""
+    """Steps; 100 is ours, for a first look."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate; if not given, 2e-4 with LoRA (QLoRA), 2e-5 without (TRL)."""
     batch_size: Size = 16
-    """Demonstrations per update; 16 is QLoRA's (2305.14314, table 9)."""
+    """Demonstrations per step; 16 is QLoRA's (2305.14314, table 9)."""
     eval_tasks: Annotated[int, Field(ge=0)] = 0
     """Evaluation tasks, from the first, whose demonstrations the loss is also measured on; 0 for none."""
     eval_every: Annotated[int, Field(ge=0)] = 0
-    """Updates between these measurements; 0 for those before (`eval.base`) and after the stage."""
+    """Steps between these measurements; 0 for those before (`eval.base`) and after the stage."""
 
 
 class RftConfig(FrozenModel):
-    """Rejection-sampling fine-tuning: the policy's own good answers become demonstrations."""
+    """Rejection-sampling fine-tuning: the policy's own good rollouts become demonstrations."""
 
     steps: PositiveInt = 100
-    """Updates; 100 is ours, for a first look."""
+    """Steps; 100 is ours, for a first look."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate; if not given, 2e-4 with LoRA (QLoRA), 2e-5 without (TRL)."""
     prompts_per_step: Size = 8
-    """Prompts per update; 8 is ours."""
+    """Prompts per step; 8 is ours."""
     group_size: Size = 8
-    """Answers sampled per prompt; 8 is ours."""
+    """Rollouts sampled per prompt; 8 is ours."""
     min_reward: float = 1.0
-    """Answers with at least this reward are kept."""
+    """Rollouts with at least this reward are kept."""
 
 
 class PolicyStage(FrozenModel):
     """Keys of all stages with a policy loss."""
 
     steps: PositiveInt = 100
-    """Updates; 100 is about verl's example on GSM8K: 15 epochs of 7 steps."""
+    """Steps; 100 is about verl's example on GSM8K: 15 epochs of 7 steps."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate; if not given, 4e-5 with LoRA (Tinker), 1e-6 without (DeepSeekMath, TRL, verl)."""
     prompts_per_step: Size = 8
-    """Prompts per update; 8 is ours, for one small machine: papers use 16 (DeepSeekMath) to 512 (DAPO)."""
+    """Prompts per step; 8 is ours, for one small machine: papers use 16 (DeepSeekMath) to 512 (DAPO)."""
     group_size: Size = 8
-    """Answers sampled per prompt."""
+    """Rollouts sampled per prompt."""
     objective: ObjectiveName = "ppo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -75,10 +75,10 @@ class PolicyStage(FrozenModel):
     inner_epochs: Size = 1
     """Passes over the rollouts of a step."""
     minibatches: Size = 1
-    """Updates per pass; each takes its share of the rollouts."""
+    """Optimizer steps per pass; each takes its share of the rollouts."""
 
     def contradictions(self) -> Iterator[str]:
-        """Refuse a bound that the objective does not have, and a second update where it has no ratio."""
+        """Refuse a bound that the objective does not have, and a second optimizer step without a ratio."""
         if self.objective in ("cispo", "reinforce") and (self.clip_low, self.clip_high) != (None, None):
             yield f'objective = "{self.objective}" has no clip range: leave out clip_low and clip_high'
         if self.objective != "cispo" and self.max_weight is not None:
@@ -88,7 +88,8 @@ class PolicyStage(FrozenModel):
             )
         if self.objective == "reinforce" and self.inner_epochs * self.minibatches > 1:
             yield (
-                'objective = "reinforce" has no ratio, so it allows one update per step: set inner_epochs ='
+                'objective = "reinforce" has no ratio, so it allows one optimizer step per step: set'
+                " inner_epochs ="
                 f" {self.inner_epochs} and minibatches = {self.minibatches} to 1, or objective to one with a"
                 ' ratio, such as "grpo"'
             )
@@ -98,7 +99,7 @@ class GrpoConfig(PolicyStage):
     """Group-relative policy optimization, and its variants by `objective`."""
 
     group_size: Annotated[Size, Field(ge=2)] = 8
-    """Answers sampled per prompt, at least two: they share a baseline. 8 is TRL's; DeepSeekMath has 64."""
+    """Rollouts sampled per prompt, at least two: they share a baseline. 8 is TRL's; DeepSeekMath has 64."""
     objective: ObjectiveName = "grpo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     advantage_scale: Literal["group", "batch", "none"] = "group"
@@ -108,10 +109,10 @@ class GrpoConfig(PolicyStage):
 
 
 class RlooConfig(PolicyStage):
-    """REINFORCE leave-one-out: the baseline is the mean reward of the prompt's other answers."""
+    """REINFORCE leave-one-out: the baseline is the mean reward of the prompt's other rollouts."""
 
     group_size: Annotated[Size, Field(ge=2)] = 4
-    """Answers sampled per prompt, at least two: the others are the baseline. 4 as in 2402.14740."""
+    """Rollouts sampled per prompt, at least two: the others are the baseline. 4 as in 2402.14740."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
 
@@ -120,9 +121,9 @@ class PpoConfig(PolicyStage):
     """Proximal policy optimization: advantages by generalized advantage estimation, with a critic."""
 
     prompts_per_step: Size = 32
-    """Prompts per update."""
+    """Prompts per step."""
     group_size: Size = 1
-    """Answers sampled per prompt; they are not compared with each other."""
+    """Rollouts sampled per prompt; they are not compared with each other."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per SAMPLED token."""
     lam: Annotated[float, Field(ge=0, le=1)] = 0.95
@@ -130,7 +131,7 @@ class PpoConfig(PolicyStage):
     whiten: bool = True
     """Whether advantages are scaled to mean 0 and deviation 1 over the step's trained tokens."""
     truncation: Literal["bootstrap", "end"] = "bootstrap"
-    """Value after a truncated attempt: the critic's prediction, or 0."""
+    """Value after a truncated rollout: the critic's prediction, or 0."""
     critic: Literal["head", "separate"] = "head"
     """A linear head on the policy's trunk; or on a separate trunk (with `lora`, an adapter)."""
     value_coef: PositiveFloat = 0.1
@@ -145,7 +146,7 @@ class ReinforceConfig(PolicyStage):
     """REINFORCE: the advantage of a token is the return that follows it, less a baseline."""
 
     group_size: Size = 1
-    """Answers sampled per prompt; they are not compared with each other."""
+    """Rollouts sampled per prompt; they are not compared with each other."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -156,7 +157,7 @@ class ReinforceConfig(PolicyStage):
     """Whether advantages are scaled to mean 0 and deviation 1 over the step's trained tokens."""
 
     def contradictions(self) -> Iterator[str]:
-        """Refuse a baseline of other attempts where there is only one."""
+        """Refuse a baseline of other rollouts where there is only one."""
         yield from super().contradictions()
         if self.baseline == "step" and self.prompts_per_step * self.group_size == 1:
-            yield 'baseline = "step" needs other attempts, and there is one: sample more, or set "none"'
+            yield 'baseline = "step" needs other rollouts, and there is one: sample more, or set "none"'

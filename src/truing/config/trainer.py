@@ -9,7 +9,7 @@ from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
 
 class TrainerConfig(FrozenModel):
-    """The processes that train: each computes a share of the rows and holds a part of the weights."""
+    """The processes that train: each computes a share of the samples and holds a part of the weights."""
 
     ranks: PositiveInt = 1
     """Number of processes (docs/scale.md); `truing train --ranks` sets it and starts them."""

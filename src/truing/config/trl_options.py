@@ -23,7 +23,7 @@ SCALES = {"true": "group", "false": "none", "group": "group", "batch": "batch", 
 """Values of ``--scale-rewards``, as ``grpo.advantage_scale``."""
 
 FEW_PROMPTS = 4
-"""Prompts per update below which a note warns that the update detects only large changes."""
+"""Prompts per step below which a note warns that the step detects only large changes."""
 
 Table = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ def _stage_independent_overrides(trl: TrlOptions) -> Iterator[str]:
     """Yield overrides that are the same in every recipe."""
     if trl.logging_steps not in (None, 1):
         raise RecipeError(
-            "every update is recorded and judged: there is no other logging interval",
+            "every step is recorded and judged: there is no other logging interval",
             got=f"--logging-steps {trl.logging_steps}",
             expected="--logging-steps 1",
             remedy="leave it out",
@@ -153,16 +153,16 @@ def _policy_stage(stages: Sequence[str], names: str) -> str:
 
 
 def _prompts(batch_size: int, group: object) -> tuple[int, str]:
-    """Return prompts per update from answers per update, and a note."""
+    """Return prompts per step from rollouts per step, and a note."""
     if not isinstance(group, int) or group < 1 or batch_size % group:
         raise RecipeError(
-            "--batch-size counts answers, and they are sampled in whole groups",
+            "--batch-size counts rollouts, and they are sampled in whole groups",
             got=f"--batch-size {batch_size} in groups of {group}",
             expected="a multiple of --num-generations",
-            remedy="give both: --batch-size 64 --num-generations 8 is 8 prompts per update",
+            remedy="give both: --batch-size 64 --num-generations 8 is 8 prompts per step",
         )
     prompts = batch_size // group
-    note = f"--batch-size {batch_size} counts answers: {with_count(prompts, 'prompt')} of {group} per update"
+    note = f"--batch-size {batch_size} counts rollouts: {with_count(prompts, 'prompt')} of {group} per step"
     if prompts < FEW_PROMPTS:
         note += "; so few detect only large changes: `truing lab plan` computes how many a given change needs"
     return prompts, note

@@ -1,1 +1,1 @@
-"""The doctor: rules over the rows, numbers and facts of an update."""
+"""The doctor: rules over the samples, numbers and facts of a step."""

@@ -1,4 +1,4 @@
-"""The first differing part of a trainer: each part swapped for a second implementation on a stored update.
+"""The first differing part of a trainer: each part swapped for a second implementation on a stored step.
 
 A part gets its recorded inputs, and the output of the second implementation replaces the recorded one. The
 first part in the order of a token's journey whose swap changes anything is the faulty one: later parts get
@@ -71,7 +71,7 @@ SwapState = Literal["same", "differs", "not swapped"]
 
 @dataclass(frozen=True)
 class Swapped:
-    """An update with one part's output by reference."""
+    """A step with one part's output by reference."""
 
     step: Step
     differs: bool  # from the record
@@ -119,7 +119,7 @@ def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
 
 
 def _downstream(before: Step, after: Step) -> Step:
-    """Return the swapped update with its token gradients; a fault of the loss itself remains."""
+    """Return the swapped step with its token gradients; a fault of the loss itself remains."""
     gradients = [step.tokens.get("token_gradient") for step in (before, after)]
     if gradients[0] is None or gradients[1] is None or not _equal(gradients[0], gradients[1]):
         return after
@@ -148,7 +148,7 @@ def _change(before: Step, after: Step) -> float | None:
 
 
 def _proven_codes(step: Step) -> list[str]:
-    """Return codes of all strong findings of an update."""
+    """Return codes of all strong findings of a step."""
     findings, _ = examine(step, RULES.values())
     return list(dict.fromkeys(each.code for each in findings if each.claim.verdict in STRONG_VERDICTS))
 

@@ -40,7 +40,7 @@ def code_location(part: Part, stage: str) -> str:
 
 
 def unexplained_findings(step: Step, trials: Sequence[Trial], suppressed: Mapping[str, str]) -> list[Finding]:
-    """Return the findings of rules in an update without a differing part."""
+    """Return the findings of rules in a step without a differing part."""
     if first_differing(trials):
         return []
     findings = Diagnosis(select_rules(), suppressed).add(step)

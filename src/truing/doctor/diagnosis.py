@@ -41,7 +41,7 @@ def examine(
     """Return the findings of rules in a step, and the missing inputs of the others, by code.
 
     Args:
-        step: an update.
+        step: a step.
         rules: to apply.
         final: whether it is the last of its stage so far; only then rules judge the trend of the stage.
     """
@@ -78,17 +78,17 @@ def _marks(step: Step, claim: Claim) -> Marks:
 class NotFinite:
     """Inputs of a rule that were NaN or infinite."""
 
-    names: tuple[str, ...]  # as text, at the first such update
-    first: str  # stage and update, from 1
+    names: tuple[str, ...]  # as text, at the first such step
+    first: str  # stage and step, from 1
     updates: int = 0
 
     def and_one_more(self) -> "NotFinite":
-        """Return the same, for one more update."""
+        """Return the same, for one more step."""
         return replace(self, updates=self.updates + 1)
 
     def texts(self) -> tuple[str, ...]:
         """Return each input with what was wrong with it."""
-        where = f"not finite in {with_count(self.updates, 'update')}, the first of them {self.first}"
+        where = f"not finite in {with_count(self.updates, 'step')}, the first of them {self.first}"
         return tuple(f"{name} ({where})" for name in self.names)
 
 
@@ -105,17 +105,17 @@ class Diagnosis:
         default_factory=dict[str, str]
     )  # rules that raised an error, and the error
     last_checked: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    """The last checked update of each rule and stage."""
+    """The last checked step of each rule and stage."""
     not_finite: dict[str, NotFinite] = field(default_factory=dict[str, NotFinite])
     """Rules with an input that was NaN or infinite."""
     unjudged: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])
-    """The last update with all inputs of a rule that judges a trend, until it is judged."""
+    """The last step with all inputs of a rule that judges a trend, until it is judged."""
 
     def add(self, step: Step, final: bool = True) -> list[Finding]:
         """Check a step; return its findings that are not suppressed, most specific cause first.
 
         Args:
-            step: an update, after all those before.
+            step: a step, after all those before.
             final: whether it is the last of its stage so far.
         """
         every: list[Finding] = []
@@ -133,7 +133,7 @@ class Diagnosis:
         return ranked([finding for finding in every if finding.code not in self.suppressed])
 
     def _judge(self, rule: Rule, step: Step, final: bool) -> list[Finding]:
-        """Return the findings of a rule; a trend is judged at the last update of a stage with all inputs."""
+        """Return the findings of a rule; a trend is judged at the last step of a stage with all inputs."""
         code, place = rule.code, (rule.code, step.stage)
         findings, missing = examine(step, [rule], final)
         if missing and (names := step.not_finite(rule.needs)):
@@ -152,13 +152,13 @@ class Diagnosis:
         return findings
 
     def add_recorded(self, finding: Finding) -> None:
-        """Add a finding between updates, which only its event records: no update can be judged again."""
+        """Add a finding between steps, which only its event records: no step can be judged again."""
         if any(rule.code == finding.code for rule in self.rules):
             self.findings.setdefault(finding.code, []).append(finding)
             self.steps_checked[finding.code] = self.steps_checked.get(finding.code, 0) + 1
 
     def current_findings(self, rule: Rule) -> tuple[Finding, ...]:
-        """Return the findings of a rule; for one that judges a trend, those that hold at the last update."""
+        """Return the findings of a rule; for one that judges a trend, those that hold at the last step."""
         findings = self.findings.get(rule.code, ())
         if not rule.judges_trend:
             return tuple(findings)
@@ -208,9 +208,9 @@ RULE_ERROR = "a working rule: it raised {}, which is a fault of Truing; please r
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort by strongest verdict; among equals by earliest update, then by most specific cause.
+    """Sort by strongest verdict; among equals by earliest step, then by most specific cause.
 
-    Findings of a stage must be in the order of its updates, and stages in that of the run.
+    Findings of a stage must be in the order of its steps, and stages in that of the run.
     """
     each = list(findings)
     stages = list(dict.fromkeys(finding.stage for finding in each))

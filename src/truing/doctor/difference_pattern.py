@@ -20,7 +20,7 @@ class Pattern(NamedTuple):
     explained: float  # share of the squared difference that this slope explains
     shift: int  # tokens, the best fit of the two
     left: float  # share of the mean difference left by the best shift
-    worst_rows: int  # rows with nine tenths of the difference
+    worst_rows: int  # samples with nine tenths of the difference
     rows: int
 
     @property
@@ -32,7 +32,7 @@ class Pattern(NamedTuple):
             return f"; they fit {abs(self.shift)} tokens {'later' if self.shift > 0 else 'earlier'}: a shift"
         if self.worst_rows <= 0.2 * self.rows:
             return (
-                f"; {self.worst_rows} of {self.rows} rows have nearly all of it: a fault of rows,"
+                f"; {self.worst_rows} of {self.rows} samples have nearly all of it: a fault of samples,"
                 " not of tokens"
             )
         if self.explained > 0.8 and abs(self.slope - 1) > 0.02:
@@ -87,7 +87,7 @@ def _shift(step: Step, sampler_N: Tensor, new_N: Tensor, difference_N: Tensor) -
 
 
 def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
-    """Return the number of rows with nine tenths of the difference, and of all rows."""
+    """Return the number of samples with nine tenths of the difference, and of all samples."""
     zero_B = torch.zeros(len(step.samples), dtype=torch.float64)
     sum_B = zero_B.index_add(0, step.sample_of_token, difference_N.abs().nan_to_num())
     compared = int((zero_B.index_add(0, step.sample_of_token, (~difference_N.isnan()).double()) > 0).sum())

@@ -36,9 +36,9 @@ class Setup:
         None  # group, batch, none (the denominator of the centred reward); loo; gae; return
     )
     advantage_eps: float | None = None  # added to the deviation, reward units
-    inner_steps: int | None = None  # updates per step
-    ahead: int = 0  # declared updates between the weights that sample and those that train
-    on_policy: bool | None = None  # the first update has the sampler's weights and distribution
+    inner_steps: int | None = None  # optimizer steps per step
+    ahead: int = 0  # declared steps between the weights that sample and those that train
+    on_policy: bool | None = None  # the first optimizer step has the sampler's weights and distribution
     surrogate: str | None = None  # clip, cispo, reinforce
     # of a token; of a sequence: the geometric mean or the product of its tokens'
     ratio: str | None = None  # token, sequence, product
@@ -64,7 +64,7 @@ class Setup:
     value_clip: float | None = None  # reward units; without one values are not clipped
     bootstraps: bool | None = None  # whether a cut end counts with the critic's value
     baseline: str | None = None  # of returns: step (the mean of all others), none
-    truncated: str | None = None  # handling of cut attempts: keep, mask, penalize
+    truncated: str | None = None  # handling of cut rollouts: keep, mask, penalize
     truncated_penalty: float | None = None  # reward units
     overlong_tokens: int | None = None  # last tokens before the limit, with a growing penalty
     overlong_penalty: float | None = None  # penalty of the longest possible turn, reward units
@@ -86,9 +86,9 @@ class Setup:
     schedule: str | None = None  # constant, linear, cosine
     steps: int | None = None  # of the stage
     max_grad_norm: float | None = None
-    logged_every: int | None = 1  # updates in the mean of a step's numbers
+    logged_every: int | None = 1  # steps in the mean of a step's numbers
     tools: tuple[str, ...] | None = None  # tool names of the environment
-    max_turns: int | None = None  # of an attempt
+    max_turns: int | None = None  # of a rollout
     reward_weights: Mapping[str, float] | None = None  # by the name of the part
     columns: Mapping[str, str] = field(default_factory=dict[str, str])  # a log's own names of numbers
 
@@ -109,27 +109,27 @@ class Step(StepTable):
 
     @property
     def is_first_of_stage(self) -> bool:
-        """Return whether it is the first update of its stage."""
+        """Return whether it is the first step of its stage."""
         return not self.past_of_stage
 
     @cached_property
     def past_of_stage(self) -> list[StepNumbers]:
-        """Return the kept earlier updates of the same stage: its first and last ones."""
+        """Return the kept earlier steps of the same stage: its first and last ones."""
         return [past for past in self.past if past.stage == self.stage]
 
     @cached_property
     def latest(self) -> list[StepNumbers]:
-        """Return those directly before this update, without a gap."""
+        """Return those directly before this step, without a gap."""
         return self.past_of_stage[FIRST if self.stage in self.dropped else 0 :]
 
     @property
     def updates_before(self) -> int:
-        """Return the number of earlier updates of the same stage."""
+        """Return the number of earlier steps of the same stage."""
         return len(self.past_of_stage) + self.dropped.get(self.stage, Dropped()).updates
 
     @property
     def updates_of_run(self) -> int:
-        """Return the number of earlier updates of all stages."""
+        """Return the number of earlier steps of all stages."""
         return len(self.past) + sum(each.updates for each in self.dropped.values())
 
     def rollouts(self) -> list[list[tuple[int, SampleFacts, slice]]]:

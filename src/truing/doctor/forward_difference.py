@@ -17,8 +17,8 @@ UNKNOWN_NULL = 1.0
 """Nats, without a measured normal difference: in bfloat16 a token among thousands is 0.6 off."""
 
 STREAMS = ("trainer", "alone", "sampler", "reference", "old", "itself")
-"""Compared streams: the trainer, also one row at a time; the sampler; the reference, with a plain forward of
-its own; old log-probabilities of a first update; a plain forward with tokens appended."""
+"""Compared streams: the trainer, also one sample at a time; the sampler; the reference, with a plain forward
+of its own; old log-probabilities of a first optimizer step; a plain forward with tokens appended."""
 
 
 class ForwardDifference(NamedTuple):
@@ -35,7 +35,7 @@ class ForwardDifference(NamedTuple):
     device: str
     noisy: bool  # whether the trainer's forward is random: then rounding includes its noise
     other_routes: bool  # whether the plain forward takes other experts than the sampler, by a wrong record
-    on_policy: bool  # whether the first update has the sampler's weights by declaration
+    on_policy: bool  # whether the first optimizer step has the sampler's weights by declaration
     row: int | None  # of the token with the largest difference of the requested stream
     token: int
 
@@ -103,7 +103,7 @@ def _rounding(stream: str) -> str:
 
 
 def forward_difference(step: Step, stream: str) -> ForwardDifference:
-    """Return the comparison recorded with the update, and the largest difference of ``stream``."""
+    """Return the comparison recorded with the step, and the largest difference of ``stream``."""
     plain = step.facts["plain"]
     sample, token = (plain.get("where") or {}).get(stream, ("", 0))
     row = next((index for index, row in enumerate(step.samples) if row.sample_id == sample), None)

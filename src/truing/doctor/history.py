@@ -1,4 +1,4 @@
-"""What the doctor keeps of earlier updates: as much after 100,000 updates as after 1,100."""
+"""What the doctor keeps of earlier steps: as much after 100,000 steps as after 1,100."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import Any
 from truing.types.step_table import StepNumbers
 
 FIRST = 100
-"""Updates that are kept of the start of a stage."""
+"""Steps that are kept of the start of a stage."""
 
 LAST = 1000
-"""Updates that are kept of its end."""
+"""Steps that are kept of its end."""
 
 Audit = Mapping[str, Any]
 """The fact ``audit``: ``tokens``, and the ``gains`` of each feature, by the strength of its bets."""
@@ -20,13 +20,13 @@ Audit = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Dropped:
-    """Updates of a stage after its first and before its last ones."""
+    """Steps of a stage after its first and before its last ones."""
 
     updates: int = 0
     audits: tuple[Audit, ...] = ()  # their sum, if any was audited
 
     def with_update(self, past: StepNumbers) -> "Dropped":
-        """Return these updates and one more."""
+        """Return these steps and one more."""
         audit = [past.facts["audit"]] if "audit" in past.facts else []
         added = (sum_of_audits([*self.audits, *audit]),) if audit else self.audits
         return Dropped(self.updates + 1, added)
@@ -48,7 +48,7 @@ def sum_of_audits(audits: Sequence[Audit]) -> Audit:
 
 
 class History:
-    """The first and last updates of each stage, and how many are between them."""
+    """The first and last steps of each stage, and how many are between them."""
 
     def __init__(self, updates: Iterable[StepNumbers] = ()) -> None:
         self._kept: dict[str, list[StepNumbers]] = {}
@@ -67,7 +67,7 @@ class History:
 
     @property
     def past(self) -> tuple[StepNumbers, ...]:
-        """The kept updates, oldest first."""
+        """The kept steps, oldest first."""
         return tuple(chain.from_iterable(self._kept.values()))
 
     @property
@@ -76,10 +76,10 @@ class History:
         return dict(self._dropped)
 
     def audits(self, stage: str) -> list[Audit]:
-        """Return the audits of draws of a stage, oldest first; those of dropped updates are added up."""
+        """Return the audits of draws of a stage, oldest first; those of dropped steps are added up."""
         return audits_of(self._kept.get(stage, ()), self._dropped.get(stage, Dropped()))
 
 
 def audits_of(past: Iterable[StepNumbers], dropped: Dropped) -> list[Audit]:
-    """Return the audits of draws of kept updates, after the sum of those of dropped ones."""
+    """Return the audits of draws of kept steps, after the sum of those of dropped ones."""
     return [*dropped.audits, *(each.facts["audit"] for each in past if "audit" in each.facts)]

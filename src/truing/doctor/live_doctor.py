@@ -1,4 +1,4 @@
-"""The doctor during a run: it judges each update once, directly after its record."""
+"""The doctor during a run: it judges each step once, directly after its record."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -43,7 +43,7 @@ class LiveDoctor:
         self.reported = {(code, verdict, stage) for code, verdict, stage, _ in reported} | broken
 
     def facts(self, stage: str) -> list[Facts]:
-        """Return the facts of the kept updates of a stage, oldest first."""
+        """Return the facts of the kept steps of a stage, oldest first."""
         return [each.facts for each in self.history.past if each.stage == stage]
 
     def diagnose(self, table: StepTable, recipe: Recipe) -> tuple[Step, list[Finding]]:
@@ -54,7 +54,7 @@ class LiveDoctor:
         setup = setup_of(recipe, table.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
         step = Step.of(table, setup, self.history)
         findings = self.diagnosis.add(step)
-        self.diagnosis.findings.clear()  # those of a rule may come back in each of a million updates
+        self.diagnosis.findings.clear()  # those of a rule may come back in each of a million steps
         self.history.add(table)
         firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
         places = {code: (code, str(each.claim.verdict), table.stage) for code, each in firsts.items()}
@@ -80,7 +80,7 @@ def stop_if_proven(findings: Sequence[Finding]) -> None:
                 f"{finding.code} {finding.name}: {finding.claim.what} ({finding.where})",
                 got=finding.claim.got or None,
                 expected=finding.claim.expected or None,
-                remedy=f"`truing explain {finding.code}` explains the fault and its fix; this update"
+                remedy=f"`truing explain {finding.code}` explains the fault and its fix; this step"
                 " ran, and no"
                 f" checkpoint has it. If it is intended: [doctor.suppress] {finding.code} = the reason",
             )
@@ -91,7 +91,7 @@ PUBLICATION_CODE = "SMP011"
 
 
 def publication_finding(error: PublicationError, stage: str, step: int) -> Mapping[str, object]:
-    """Return the event of a publication that failed its proof: there is no update that a rule could judge."""
+    """Return the event of a publication that failed its proof: there is no step that a rule could judge."""
     claim = Claim(
         Verdict.PROVEN, error.what, got=str(error.got), expected=str(error.expected), remedy=error.remedy
     )

@@ -23,13 +23,13 @@ def diagnose_run(
     ignore: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Diagnosis:
-    """Apply every rule to every update of a run directory.
+    """Apply every rule to every step of a run directory.
 
     Args:
         run: a run, also a running one, or a saved audit of another trainer.
         select: codes or families of rules; all by default.
         ignore: codes or families to leave out.
-        on_progress: called after each update with the number of judged ones and of all; 0 if unknown.
+        on_progress: called after each step with the number of judged ones and of all; 0 if unknown.
     """
     total = 0 if is_saved_audit(run) else RunReader(run).count_steps()  # an audit has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
@@ -54,7 +54,7 @@ def diagnose_run(
     for finding in failed:
         diagnosis.add_recorded(finding)
     if not steps and not failed:
-        raise RecordError(f"{run} has no update", expected="at least one", remedy="train first")
+        raise RecordError(f"{run} has no step", expected="at least one", remedy="train first")
     return diagnosis
 
 
@@ -82,7 +82,7 @@ def failed_publications(run: Path) -> list[Finding]:
 
 
 def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:
-    """Yield each update with whether it is the last of its stage."""
+    """Yield each step with whether it is the last of its stage."""
     current: tuple[Step, Decode] | None = None
     for following in each:
         if current is not None:
@@ -93,7 +93,7 @@ def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[S
 
 
 def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
-    """Return the updates, and the text of their ids; the tokenizer loads on first use."""
+    """Return the steps, and the text of their ids; the tokenizer loads on first use."""
     if is_saved_audit(run):
         yield from saved_updates(run)
     else:
@@ -102,7 +102,7 @@ def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
 
 
 def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
-    """Return an update by stage and number; by default the first with a proven finding, else the last."""
+    """Return a step by stage and number; by default the first with a proven finding, else the last."""
     rules, last = select_rules(), None
     for update, _ in recorded_updates(run):
         if stage not in (None, update.stage) or step not in (None, update.step):
@@ -113,7 +113,7 @@ def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
             return update
     if last is None:
         request = " ".join(str(each) for each in (stage, step) if each is not None)
-        raise RecordError(f"{run} has no such update", got=request or "no update at all")
+        raise RecordError(f"{run} has no such step", got=request or "no step at all")
     return last
 
 

@@ -1,7 +1,7 @@
 """Recorded expert routes compared with the trainer's: what differs, and whether that is proof.
 
 A forward along other experts than the sampler's differs from it, and so does its gradient. Rules about the
-sampler, its draws and the gradient prove nothing of such rows.
+sampler, its draws and the gradient prove nothing of such samples.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ another precision, where the router's formula is known up to 0.05."""
 PLACES = {
     "before": "each token has the routes of the token before it",
     "after": "each token has the routes of the token after it",
-    "other": "rows have the routes of other samples",
+    "other": "samples have the routes of other samples",
 }
 
 
@@ -60,7 +60,7 @@ class RouteDifference(NamedTuple):
 
 
 def route_difference(step: Step) -> RouteDifference:
-    """Return the comparison recorded with the update, which has routes on record."""
+    """Return the comparison recorded with the step, which has routes on record."""
     return _recorded(step.facts["routes"])
 
 

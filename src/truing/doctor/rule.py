@@ -26,7 +26,7 @@ Taint = Literal["sft", "policy", "rewards", "critic", "reference", "metrics"]
 
 TAINTS: dict[Taint, str] = {
     "sft": "the weights after supervised fine-tuning",
-    "policy": "the policy's weights from that update on",
+    "policy": "the policy's weights from that step on",
     "rewards": "rewards, and everything learned from them",
     "critic": "the critic",
     "reference": "every KL to the reference",
@@ -37,18 +37,18 @@ SECTIONS = ("What", "Why it is silent", "How it is measured", "Healthy look-alik
 
 
 def is_sampled(step: Step) -> bool:
-    """Return whether a policy sampled the rows: rules on sampling do not apply to demonstrations."""
+    """Return whether a policy sampled the samples: rules on sampling do not apply to demonstrations."""
     return "sampler_logprob" in step.tokens or step.setup.algo not in ("sft", "rft")
 
 
 def is_grouped(step: Step) -> bool:
-    """Return whether attempts are compared within groups, or may be."""
+    """Return whether rollouts are compared within groups, or may be."""
     known = step.setup.advantage in ("group", "batch", "none", "loo", None)
     return known and step.setup.algo in ("grpo", "rloo", None)
 
 
 def compares_rewards_only(step: Step) -> bool:
-    """Return whether nothing but the shaped rewards of whole attempts decides their advantages, or may be."""
+    """Return whether nothing but the shaped rewards of whole rollouts decides their advantages, or may be."""
     return step.setup.kl_where != "reward" and step.setup.advantage_per != "turn"
 
 
@@ -68,14 +68,14 @@ def has_reference(step: Step) -> bool:
 
 
 def has_critic(step: Step) -> bool:
-    """Return whether a critic is trained, or may be: a skipped update has no norm."""
+    """Return whether a critic is trained, or may be: a skipped step has no norm."""
     if "value" in step.tokens:
         return "grad/norm" in step.metrics
     return step.setup.algo in ("ppo", None)
 
 
 def has_gradient(step: Step) -> bool:
-    """Return whether there is a gradient, or may be: a skipped update has no norm."""
+    """Return whether there is a gradient, or may be: a skipped step has no norm."""
     return "token_gradient" not in step.tokens or "grad/norm" in step.metrics
 
 
@@ -104,7 +104,7 @@ class Rule:
     applies: Callable[[Step], bool] = always
     """Returns whether the rule applies to a step."""
     judges_trend: bool = False
-    """Whether it judges the trend of a stage: only claims that hold at its last update are findings."""
+    """Whether it judges the trend of a stage: only claims that hold at its last step are findings."""
 
     def __post_init__(self) -> None:
         unknown = [need for need in self.needs if not is_input(need)]

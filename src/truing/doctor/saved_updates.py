@@ -1,4 +1,4 @@
-"""Updates of another trainer on disk: one file each, with the whole input of the doctor."""
+"""Steps of another trainer on disk: one file each, with the whole input of the doctor."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ from truing.types.step_table import PASS_COLUMNS, Passes, StepTable
 from truing.utils.file_mode import share_weights
 
 FILE_NAME = "{:06d}.step.safetensors"
-"""Suffix of an update's file: streams as tensors, the rest as JSON metadata."""
+"""Suffix of a step's file: streams as tensors, the rest as JSON metadata."""
 
 SETUP_ADAPTER, SAMPLES_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[SampleFacts])
 """Return the Python value of a JSON value."""
 
 
 class UpdateWriter:
-    """Writes updates into a new folder."""
+    """Writes steps into a new folder."""
 
     def __init__(self, folder: Path, decode: Decode) -> None:
         """``decode`` returns the text of single ids, for reports."""
@@ -37,7 +37,7 @@ class UpdateWriter:
         self.folder, self.decode, self.count = folder, decode, 0
 
     def write(self, step: Step) -> None:
-        """Write an update atomically."""
+        """Write a step atomically."""
         ids = step.tokens["token_ids"].unique().tolist() if "token_ids" in step.tokens else []
         passes = step.passes
         metadata = {
@@ -60,12 +60,12 @@ class UpdateWriter:
 
 
 def is_saved_audit(folder: Path) -> bool:
-    """Return whether a folder has updates of an audit."""
+    """Return whether a folder has steps of an audit."""
     return (folder / FILE_NAME.format(0)).exists()
 
 
 def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
-    """Yield each update with its earlier ones, and the text of its ids."""
+    """Yield each step with its earlier ones, and the text of its ids."""
     history = History()
     for path in sorted(folder.glob("*.step.safetensors")):
         table, setup, decode = _read(path)

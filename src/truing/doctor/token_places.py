@@ -42,23 +42,23 @@ class Places:
     tokens: int
     rows: int
     compared: int  # compared tokens
-    spans: tuple[Span, ...]  # the first stretches, in the order of the rows
+    spans: tuple[Span, ...]  # the first stretches, in the order of the samples
 
     def __bool__(self) -> bool:
         return self.tokens > 0
 
     def __str__(self) -> str:
-        count = f"{with_count(self.tokens, 'token')} of {with_count(self.rows, 'row')}"
-        return f"{count}, the first at row {self.row}, token {self.start}"
+        count = f"{with_count(self.tokens, 'token')} of {with_count(self.rows, 'sample')}"
+        return f"{count}, the first at sample {self.row}, token {self.start}"
 
     @property
     def row(self) -> int:
-        """Return the row of the first stretch."""
+        """Return the sample of the first stretch."""
         return self.spans[0].row
 
     @property
     def start(self) -> int:
-        """Return the start of the first stretch, within its row."""
+        """Return the start of the first stretch, within its sample."""
         return self.spans[0].start
 
     @property
@@ -78,7 +78,7 @@ def places(step: Step, wrong_N: Tensor, compared: int | None = None) -> Places:
 
 
 def spans_of(step: Step, wrong_N: Tensor) -> list[Span]:
-    """Return each stretch of true neighbours in one row."""
+    """Return each stretch of true neighbours in one sample."""
     before_N = torch.roll(wrong_N, 1) & (torch.roll(step.sample_of_token, 1) == step.sample_of_token)
     after_N = torch.roll(wrong_N, -1) & (torch.roll(step.sample_of_token, -1) == step.sample_of_token)
     if len(wrong_N):  # rolling wraps around

@@ -1,4 +1,4 @@
-"""A run of Truing as steps for the doctor: from its record, or from the current update."""
+"""A run of Truing as steps for the doctor: from its record, or from the current step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ ADVANTAGE_OF_STAGE = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
 """The advantage of each algorithm; GRPO declares its own."""
 
 CHANGES = ("rollback", "resumed", "longer")
-"""Kinds of events after which updates are trained with other settings."""
+"""Kinds of events after which steps are trained with other settings."""
 
 ADVANTAGE_EPS = 1e-4
 """Epsilon of Truing's advantage denominator, reward units."""
@@ -118,7 +118,7 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
 
 
 def recorded_steps(run: Path) -> Iterator[Step]:
-    """Yield every update of a run directory, each with the kept part of earlier ones."""
+    """Yield every step of a run directory, each with the kept part of earlier ones."""
     reader = RunReader(run)
     reader.check_complete()
     with as_record_error(f"{run / RUN}"):
@@ -138,7 +138,7 @@ def recorded_steps(run: Path) -> Iterator[Step]:
 
 
 def recipe_at(recipe: Recipe, events: Sequence[Event], stage: str, step: int) -> Recipe:
-    """Return the recipe of an update.
+    """Return the recipe of a step.
 
     A guard returns to a step, and repeats it and later ones under the settings of that rollback. A stage that
     was made longer had fewer steps before.
@@ -146,8 +146,8 @@ def recipe_at(recipe: Recipe, events: Sequence[Event], stage: str, step: int) ->
     Args:
         recipe: of the run.
         events: of the run, at least those of a kind in ``CHANGES``.
-        stage: of the update.
-        step: of the update, from 0.
+        stage: of the step.
+        step: of the step, from 0.
     """
     cfg = recipe.stage(stage)
     planned = planned_steps(events, stage, step, cfg.steps)

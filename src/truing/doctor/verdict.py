@@ -9,7 +9,7 @@ from typing import NamedTuple
 class Verdict(StrEnum):
     """The strength of a claim, in the order of a report."""
 
-    PROVEN = "PROVEN"  # an invariant broke: this row, this token
+    PROVEN = "PROVEN"  # an invariant broke: this sample, this token
     EVIDENCE = "EVIDENCE"  # an anytime-valid test, with its odds
     SUSPECT = "SUSPECT"  # a statistic
     CANNOT_TELL = "CANNOT TELL"  # the data fits both a fault and a healthy run; names the deciding experiment
@@ -29,7 +29,7 @@ FINDING_VERDICTS = (*STRONG_VERDICTS, Verdict.SUSPECT)
 
 
 class Span(NamedTuple):
-    """Tokens [start, end) of a row."""
+    """Tokens [start, end) of a sample."""
 
     row: int
     start: int
@@ -49,8 +49,8 @@ class Claim:
     got: str = ""
     expected: str = ""
     remedy: str = ""  # if it differs from the rule's own
-    row: int | None = None  # index of the clearest row
-    start: int = 0  # tokens of that row: [start, end)
+    row: int | None = None  # index of the clearest sample
+    start: int = 0  # tokens of that sample: [start, end)
     end: int = 0
     spans: tuple[Span, ...] = ()  # every stretch of tokens, if there are several
     log10_odds: float | None = None  # of EVIDENCE
@@ -74,7 +74,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Return stage, update from 1, and sample and tokens if known."""
+        """Return stage, step from 1, and sample and tokens if known."""
         place = f"{self.stage} {self.step + 1}"
         if self.sample_id:
             place += f" sample {self.sample_id}"
@@ -86,7 +86,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """The result of a rule over all checked updates."""
+    """The result of a rule over all checked steps."""
 
     code: str
     verdict: Verdict

@@ -44,7 +44,7 @@ class Env(Protocol):
 
 
 class Episode(Protocol):
-    """The environment's state of one attempt at a task; attempts share no state."""
+    """The environment's state of one rollout of a task; rollouts share no state."""
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the replies to a turn of the policy; none if the episode is over."""
@@ -57,7 +57,7 @@ class Episode(Protocol):
 
 @runtime_checkable
 class MultiTurnEnv(Env, Protocol):
-    """An environment whose tasks take several turns: it opens a new episode for each attempt."""
+    """An environment whose tasks take several turns: it opens a new episode for each rollout."""
 
     def open(self, task: Task) -> Episode:
         """Return a new episode; a task opens an equal episode every time."""

@@ -46,7 +46,7 @@ def verify(
     Args:
         recipe: its last stage with a policy loss is judged; earlier stages run unchanged.
         out: run directory; by default a new one under ``runs/``.
-        steps: updates of the judged stage.
+        steps: steps of the judged stage.
         probe_stage: runs the probes of a stage's algorithm, given stage and objective; returns a line for
             each wrong number, and what was run.
     """
@@ -108,7 +108,7 @@ def _checks(
 
 
 def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = None) -> Phase:
-    """Return the scorecard of the recorded updates; at the end, the evaluations too."""
+    """Return the scorecard of the recorded steps; at the end, the evaluations too."""
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
     criteria = scorecard(columns_of(reader.iter_steps()), recipe, reader.run_fact("machine", "device"), kinds)

@@ -1,1 +1,1 @@
-"""One update: forward and backward, optimizer, checkpoint."""
+"""One step: forward and backward, optimizer, checkpoint."""

@@ -5,7 +5,7 @@
                                 reference.safetensors   the reference's weights, if the recipe syncs it
                                 optimizer.safetensors   AdamW's moments and step counts
                                 state.json              stage, step, digests, coefficients of the loss terms,
-                                                        rollbacks, facts that the next update records
+                                                        rollbacks, facts that the next step records
     RUN/checkpoints/last                                the name of the newest one
 
 Several ranks write a file each instead, such as trainable-00001-of-00002.safetensors with the shards of the
@@ -47,14 +47,14 @@ WeightTables = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """Position and state of a run: ``step`` updates of ``stage`` are done."""
+    """Position and state of a run: ``step`` steps of ``stage`` are done."""
 
     stage: str
     step: int
     digests: Mapping[str, str] = field(default_factory=dict[str, str])  # of each table
     control: Mapping[str, float] = field(default_factory=dict[str, float])  # ``LossCoefficients``
     rollbacks: int = 0  # of the stage, so far
-    between: Mapping[str, Any] = field(default_factory=dict[str, Any])  # facts that the next update records
+    between: Mapping[str, Any] = field(default_factory=dict[str, Any])  # facts that the next step records
 
     @property
     def name(self) -> str:

@@ -34,7 +34,7 @@ from truing.utils.format import with_count
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """Everything that an update needs; it changes only weights and the optimizer's state."""
+    """Everything that a step needs; it changes only weights and the optimizer's state."""
 
     model: nn.Module
     parameters: Mapping[str, nn.Parameter]

@@ -24,7 +24,7 @@ def check_loss(losses: Mapping[str, Tensor], update_name: str, batch: Batch, sco
 
     Args:
         losses: [] by term.
-        update_name: the update, for the error.
+        update_name: the step, for the error.
         batch: the micro-batch.
         scores: of its forward pass.
     """

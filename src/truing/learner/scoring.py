@@ -1,4 +1,4 @@
-"""Forwards before an update: old and reference log-probabilities, and the critic's values."""
+"""Forwards before the optimizer steps: old and reference log-probabilities, and the critic's values."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""One training step: reference and critic forwards, advantages, then optimizer updates.
+"""One training step: reference and critic forwards, advantages, then optimizer steps.
 
 Each optimizer step computes the gradient of one minibatch, micro-batch by micro-batch, clips it and steps the
 optimizer. Loss denominators are computed over the whole minibatch, so any number of micro-batches gives the
@@ -57,7 +57,7 @@ def train_step(
     done: list[OptimizerStep] = []
     for number, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         learner.ranks.check_same(
-            {"the rows of a minibatch": [sample.sample_id for sample in minibatch]},
+            {"the samples of a minibatch": [sample.sample_id for sample in minibatch]},
             remedy="minibatches must follow from the recipe alone: look for random numbers without a key",
         )
         name = f"{'/'.join(map(str, key))}, optimizer step {number}"

@@ -1,1 +1,1 @@
-"""Metrics: definitions, and computation from the rows of an update."""
+"""Metrics: definitions, and computation from the samples of a step."""

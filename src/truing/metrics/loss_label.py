@@ -1,4 +1,4 @@
-"""The loss label of an update: one word, and a sentence with the numbers."""
+"""The loss label of a step: one word, and a sentence with the numbers."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from truing.ops.ratios import clip_mask
 from truing.types.step_table import StepTable
 
 ROUNDING = 1e-3
-"""A ratio this near to 1 is 1 to rounding: a row's log-probabilities change by 4e-5 with the batch size."""
+"""A ratio this near to 1 is 1 to rounding: log-probabilities change by 4e-5 with the batch size."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class LossLabel:
 
 
 def loss_label(table: StepTable, objective: Objective | None, *, loss: float, grad_norm: float) -> LossLabel:
-    """Return the kind of an update, and so whether its loss and gradient are plausible.
+    """Return the kind of a step, and so whether its loss and gradient are plausible.
 
     Args:
         table: with the passes of one optimizer step, at least one.
@@ -64,7 +64,7 @@ def _policy_label(
     grad_norm: float,
     numbers: str,
 ) -> LossLabel:
-    """Return the label of an update of policy terms, from its N policy tokens: NaN where not computed."""
+    """Return the label of a step of policy terms, from its N policy tokens: NaN where not computed."""
     tokens = len(advantage_N)
     if not advantage_N.any():
         suffix = ", so only other terms of the loss have a gradient" if grad_norm else ""

@@ -132,7 +132,7 @@ def value_metrics(table: StepTable) -> Metrics:
 
 
 def correction_metrics(table: StepTable, cfg: CorrectionConfig) -> Metrics:
-    """Return metrics of the off-policy weights before an update."""
+    """Return metrics of the off-policy weights before an optimizer step."""
     if cfg.method == "off":
         return {}
     weights, logs = [], []

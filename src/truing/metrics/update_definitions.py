@@ -1,4 +1,4 @@
-"""Metrics of an update: ratios, clips, KL, entropy, advantages, values, losses, gradients, resources."""
+"""Metrics of a step: ratios, clips, KL, entropy, advantages, values, losses, gradients, resources."""
 
 from truing.metrics.metric import Metric
 
@@ -114,8 +114,8 @@ UPDATE_METRICS = (
     Metric("mismatch/max_abs", "nats", "Largest |sampler − trainer| log-probability.", LATER),
     Metric(
         "mismatch/updates_behind",
-        "updates",
-        "Updates between the weights that sampled the rollouts and those at the start of the update;"
+        "steps",
+        "Steps between the weights that sampled the rollouts and those at the start of the step;"
         " at most engine.ahead.",
         LOCAL,
     ),
@@ -129,7 +129,7 @@ UPDATE_METRICS = (
     Metric(
         "mismatch/routes_differ",
         "share",
-        "Sets of experts on record, by token and layer of the update's first forward, that the trainer's"
+        "Sets of experts on record, by token and layer of the step's first forward, that the trainer's"
         " router would not select, given the routes on record before it ÷ sets on record. Equal prefixes that"
         " share their routes count once.",
         "the model is dense, or the engine returns no routes",
@@ -143,7 +143,7 @@ UPDATE_METRICS = (
         )
         for name, tokens in {
             "stop": "the stop tokens that end turns",
-            "first": "the first tokens of turns, if they are no stop tokens",
+            "first": "the first tokens of turns, if they are not stop tokens",
             "structure": "the syntax of tool calls, but for first and stop tokens",
             "text": "all other sampled tokens",
         }.items()
@@ -164,7 +164,7 @@ UPDATE_METRICS = (
     Metric(
         "kl_sequence/k1",
         "nats/sequence",
-        "Sum of k1 over the SAMPLED tokens of a sample, averaged over samples: the KL of whole answers. "
+        "Sum of k1 over the SAMPLED tokens of a sample, averaged over samples: the KL of whole samples. "
         "0.4 per token is 200 over 500 tokens.",
         NO_REF,
     ),
@@ -187,7 +187,7 @@ UPDATE_METRICS = (
         "without signal, which are not computed.",
         "no token was sampled",
     ),
-    Metric("advantage/mean", "", "Mean advantage over policy tokens: long answers weigh more.", NO_POLICY),
+    Metric("advantage/mean", "", "Mean advantage over policy tokens: long rollouts weigh more.", NO_POLICY),
     Metric(
         "advantage/std",
         "",
@@ -204,14 +204,14 @@ UPDATE_METRICS = (
     Metric(
         "value/mean",
         "reward",
-        "Mean V of the states before SAMPLED tokens, before the update.",
+        "Mean V of the states before SAMPLED tokens, before the optimizer steps.",
         NO_VALUE,
     ),
     Metric(
         "value/explained_variance",
         "",
-        "1 − Σ (R − V)² ÷ Σ (R − mean R)² over SAMPLED tokens, V before the update: 1 is perfect, 0 no "
-        "better than the returns' own mean, negative worse.",
+        "1 − Σ (R − V)² ÷ Σ (R − mean R)² over SAMPLED tokens, V before the optimizer steps: 1 is perfect, "
+        "0 no better than the returns' own mean, negative worse.",
         NO_VALUE + ", or all returns are equal",
     ),
     Metric(
@@ -239,7 +239,7 @@ UPDATE_METRICS = (
         "grad/norm",
         "",
         "L2 norm of the gradient over the policy's trained weights, before clipping.",
-        "no update was made",
+        "no optimizer step was made",
     ),
     Metric(
         "grad/critic_norm",
@@ -256,9 +256,9 @@ UPDATE_METRICS = (
     ),
     Metric(
         "gate/held_back",
-        "updates",
-        "Skipped updates of the step, by kl.cap, gates.min_trained_tokens or gates.min_trained_share. "
-        "Later updates of the step are not counted.",
+        "optimizer steps",
+        "Skipped optimizer steps of the step, by kl.cap, gates.min_trained_tokens or "
+        "gates.min_trained_share. Later ones of the step are not counted.",
         "the recipe has none of these",
     ),
     Metric(
@@ -294,7 +294,7 @@ UPDATE_METRICS = (
         "Weight of the additional demonstrations in the step.",
         "the step has none",
     ),
-    Metric("lr", "", "Learning rate of the update.", ""),
+    Metric("lr", "", "Learning rate of the step.", ""),
     Metric(
         "throughput/tokens_per_s",
         "tokens/s",

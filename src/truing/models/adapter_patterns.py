@@ -17,7 +17,7 @@ from truing.utils.patterns import Pattern, PatternError
 
 ALL_LINEAR = "all-linear"
 PLAIN = re.compile(r"[\w.]*")
-"""Names of layers, whose points are no danger to a search."""
+"""Names of layers, whose points are not a danger to a search."""
 
 
 def without_patterns(config: LoraConfig, model: nn.Module, folder: Path) -> LoraConfig:
@@ -44,7 +44,7 @@ def without_patterns(config: LoraConfig, model: nn.Module, folder: Path) -> Lora
     layers: Any = config.layers_pattern or ()
     for pattern in (layers,) if isinstance(layers, str) else layers:
         if not PLAIN.fullmatch(pattern):
-            raise _refusal("layers_pattern", pattern, folder, "it is no name of a list of layers")
+            raise _refusal("layers_pattern", pattern, folder, "it is not the name of a list of layers")
     return replace(config, **changes) if changes else config
 
 

@@ -1,4 +1,4 @@
-"""The proof of a model before the first update: Truing computes the model's own forward."""
+"""The proof of a model before the first step: Truing computes the model's own forward."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

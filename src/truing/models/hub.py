@@ -48,7 +48,7 @@ def download(name: str, revision: str | None) -> Path:
         remedy = "set model.revision to a branch, tag or commit that it has"
         raise _error("the model has no such revision", at, error, remedy) from error
     except HFValidationError as error:
-        raise _error("this is no name of a model on the hub", name, error, ABSENT) from error
+        raise _error("this is not the name of a model on the hub", name, error, ABSENT) from error
     except (LocalEntryNotFoundError, *NETWORK_ERRORS) as error:
         raise _not_fetched(name, error) from error
 

@@ -43,7 +43,7 @@ def linear_decay(step: int, steps: int) -> float:
     w = max(1 − step / steps, 0)
 
     Args:
-        step: updates done.
+        step: steps done.
         steps: number of steps of the decay; with 0 the weight is 0 from the start.
 
     Returns:

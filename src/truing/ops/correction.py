@@ -1,6 +1,6 @@
 """Off-policy weights: the trainer's probability of a token over the sampler's.
 
-This is old / sampler, a constant. The ratio of the clip is θ / old, which changes with every update.
+This is old / sampler, a constant. The ratio of the clip is θ / old, which changes with every optimizer step.
 """
 
 import math
@@ -37,7 +37,7 @@ def correction_weights(
     sequence_mask       P where low ≤ P ≤ high, else 0
 
     Args:
-        old_logprob_BT: [B, T] float, nats, by the trainer before the first update.
+        old_logprob_BT: [B, T] float, nats, by the trainer before the first optimizer step.
         sampler_logprob_BT: [B, T] float, nats, as sampled.
         mask_BT: [B, T] bool, the tokens that count; the others may be NaN.
         method: which of the five.

@@ -255,7 +255,7 @@ def value_loss(
     Args:
         value_BT: [B, T] float, reward units, of the current critic.
         returns_BT: [B, T] float, reward units, targets; no gradient flows into it.
-        old_value_BT: [B, T] float, reward units, of the critic before the update; likewise.
+        old_value_BT: [B, T] float, reward units, of the critic before the optimizer step; likewise.
         mask_BT: [B, T] bool, tokens under the value term; the others may be NaN in every argument.
         clip_range: ε, reward units, or None for no clip.
         denominator: masked tokens of the whole minibatch.

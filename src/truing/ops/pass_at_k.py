@@ -15,7 +15,7 @@ def pass_at_k(answers: int, passed: int, k: int) -> float:
     Args:
         answers: n, answers sampled for a task, at least k.
         passed: c, number of them that pass.
-        k: number of attempts, at least 1.
+        k: number of rollouts, at least 1.
 
     Returns:
         A share, 0 to 1.

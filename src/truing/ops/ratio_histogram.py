@@ -20,12 +20,12 @@ def ratio_edges(clip_low: float, clip_high: float, max_ratio: float) -> tuple[li
     e_j = (1 − low)^(j/4) and (1 + high)^(j/4), j = 1 … 20: quarters, in log r, of the range of the PPO clip
     (https://arxiv.org/abs/1707.06347).
 
-    The limits of the clip range are exact edges; so is a cap. 1 itself is no edge, since rounding
+    The limits of the clip range are exact edges; so is a cap. 1 itself is not an edge, since rounding
     spreads on-policy ratios around it: all of them are in the bin between the two lists.
 
     Args:
-        clip_low: width of the clip range below 1; at least 1, or infinite, is no clip.
-        clip_high: width of the clip range above 1; infinite is no clip.
+        clip_low: width of the clip range below 1; at least 1, or infinite, is not a clip.
+        clip_high: width of the clip range above 1; infinite is not a clip.
         max_ratio: the cap on a token's weight; infinite is none.
 
     Returns:

@@ -107,7 +107,7 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     blocks_NB = torch.cat([blocks_NB, mass_NV[:, full_blocks:].sum(dim=-1, keepdim=True)], dim=1).double()
     if not torch.isfinite(blocks_NB).all():
         raise NonFiniteError(
-            "a row of logits is no distribution",
+            "a row of logits is not a distribution",
             got="NaN",
             remedy="the policy has diverged: lower the learning rate, or add a [guard], which rolls back",
         )

@@ -4,10 +4,10 @@
     RUN/recipe.toml     the recipe's text
     RUN/steps.jsonl     one line per step; a step without its line is not recorded
     RUN/events.jsonl    one line per event: time, kind, payload
-    RUN/rollouts/       one Arrow segment per update, written before its line; SHA-256 in the line
+    RUN/rollouts/       one Arrow segment per step, written before its line; SHA-256 in the line
     RUN/rollouts.parquet  the segments after `compact`: steps share row groups of some MB, and the metadata
                           hold the location of each step and a digest of its content
-    RUN/abandoned/        a run directory with the updates of each rollback
+    RUN/abandoned/        a run directory with the steps of each rollback
 
 A missing number is `null` in JSON and NaN in Arrow; readers return NaN.
 """

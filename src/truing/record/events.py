@@ -40,7 +40,7 @@ class Stage(Note):
 
 
 class Position(Note):
-    """An update of a stage."""
+    """A step of a stage."""
 
     stage: Text
     step: Count
@@ -116,7 +116,7 @@ class Incident(Note):
 
 
 class Rollback(Position):
-    """Updates that a guard undid."""
+    """Steps that a guard undid."""
 
     to: Count
     reason: Text
@@ -162,7 +162,7 @@ class Memory(Note):
 
 
 class Loss(Position):
-    """What the loss of an update means."""
+    """What the loss of a step means."""
 
     label: Text
     text: Text

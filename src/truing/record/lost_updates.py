@@ -1,4 +1,4 @@
-"""The updates whose lines steps.jsonl has lost: gaps in their numbers, and what events say was recorded."""
+"""The steps whose lines steps.jsonl has lost: gaps in their numbers, and what events say was recorded."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -21,10 +21,10 @@ class Event(Protocol):
 
 
 def lost_updates(updates: UpdateColumns, events: Sequence[Event]) -> dict[str, int]:
-    """Return the number of lost updates, of stages that lost any.
+    """Return the number of lost steps, of stages that lost any.
 
-    Events tell of updates before and after the recorded ones: a stage begins with update 0, and a checkpoint
-    follows the last update that it holds. The last update of a killed run may be lost; no checkpoint has it.
+    Events tell of steps before and after the recorded ones: a stage begins with step 0, and a checkpoint
+    follows the last step that it holds. The last step of a killed run may be lost; no checkpoint has it.
     """
     lost = dict(updates.missing_updates)
     ranges = {name: updates.step[start:end] for name, start, end in updates.stages}
@@ -37,7 +37,7 @@ def lost_updates(updates: UpdateColumns, events: Sequence[Event]) -> dict[str, i
 
 
 def _updates_at_least(events: Sequence[Event]) -> dict[str, int]:
-    """Return how many updates each stage has at least, in the order of stages."""
+    """Return how many steps each stage has at least, in the order of stages."""
     counts: dict[str, int] = {}
     for event in events:
         stage, count = _position(event)
@@ -50,7 +50,7 @@ def _updates_at_least(events: Sequence[Event]) -> dict[str, int]:
 
 
 def _position(event: Event) -> tuple[str, int]:
-    """Return the stage of an event and the updates of it that are done; ("", 0) for other events."""
+    """Return the stage of an event and the steps of it that are done; ("", 0) for other events."""
     facts = event.payload if isinstance(event.payload, Mapping) else {}
     if event.kind == "checkpoint":
         stage, _, count = str(facts.get("name")).rpartition("-")

@@ -49,7 +49,7 @@ class RunReader:
         self.run_dir = Path(run_dir)
         if not self.run_dir.is_dir():
             raise RecordError(
-                f"{run_dir} is no run directory", expected="a directory that `truing train` wrote"
+                f"{run_dir} is not a run directory", expected="a directory that `truing train` wrote"
             )
         self._groups = CompactedFile(self.run_dir / PARQUET)
 
@@ -116,11 +116,11 @@ class RunReader:
             ) from error
 
     def steps(self) -> list[StepLine]:
-        """Return every recorded update, in order."""
+        """Return every recorded step, in order."""
         return list(self.iter_steps())
 
     def iter_steps(self) -> Iterator[StepLine]:
-        """Yield every recorded update, in order: a long run has more of them than fit into memory."""
+        """Yield every recorded step, in order: a long run has more of them than fit into memory."""
         last: dict[str, int] = {}
 
         def parse(line: Mapping[str, Any]) -> StepLine:
@@ -133,16 +133,16 @@ class RunReader:
         return self._lines(STEPS, parse)
 
     def count_steps(self) -> int:
-        """Return the number of recorded updates."""
+        """Return the number of recorded steps."""
         return sum(1 for _ in complete_lines(self.run_dir / STEPS))
 
     def _undone_segments(self) -> Iterator[SegmentRef]:
-        """Yield where the rows were of updates that are archived as undone."""
+        """Yield where the rows were of steps that are archived as undone."""
         for path in sorted(self.run_dir.glob(f"{ABANDONED}/**/{STEPS}")):
             yield from (SegmentRef.from_step(row) for row in RunReader(path.parent).iter_steps())
 
     def check_complete(self) -> None:
-        """Raise a RecordError if a file has lost lines: by numbers of updates, the events, or the rows."""
+        """Raise a RecordError if a file has lost lines: by numbers of steps, the events, or the rows."""
         events, noted = self.events(), 0
 
         def rows() -> Iterator[StepLine]:
@@ -156,19 +156,19 @@ class RunReader:
             raise RecordError(
                 f"{self.run_dir / EVENTS} is not whole",
                 got=with_count(len(events), "line"),
-                expected=f"at least {noted}, as its updates say",
+                expected=f"at least {noted}, as its steps say",
                 remedy="restore the file from a copy",
             )
         by_number = lost_updates(columns, events)
         unlisted = self._groups.count_unlisted(columns.segment_refs)
-        if unlisted:  # updates that were undone stay in the compacted file, until it is written again
+        if unlisted:  # steps that were undone stay in the compacted file, until it is written again
             unlisted = self._groups.count_unlisted([*columns.segment_refs, *self._undone_segments()])
         lost = max(unlisted, sum(by_number.values()))
         if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
-                got=with_count(lost, "update has no line", "updates have no line"),
-                expected="a line for each update",
+                got=with_count(lost, "step has no line", "steps have no line"),
+                expected="a line for each step",
                 remedy="restore the file from a copy",
             )
 

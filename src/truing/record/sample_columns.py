@@ -59,7 +59,7 @@ class SampleSnapshot:
     """The result of a refresh; immutable."""
 
     table: pa.Table = field(default_factory=COLUMNS.empty_table)  # in the order of the steps
-    unreadable: Mapping[int, str] = field(default_factory=dict[int, str])  # update → why it has no rows
+    unreadable: Mapping[int, str] = field(default_factory=dict[int, str])  # step → why it has no rows
     steps: tuple[SegmentRef, ...] = ()  # that were read or are unreadable
     unread: int = 0  # steps left for a later refresh
 
@@ -145,7 +145,7 @@ class SampleColumns:
         """Return the snapshot extended by further steps, as far as time allows."""
         count, parts, unreadable = len(snapshot.steps), [snapshot.table], dict(snapshot.unreadable)
         tables: list[pa.Table] = []
-        updates: list[int] = []  # the updates of these rows
+        updates: list[int] = []  # the steps of these rows
         rows = 0
         for row_range in row_ranges(refs[count:], index):
             indices = range(count, count + len(row_range.refs))
@@ -168,7 +168,7 @@ class SampleColumns:
 
 
 def _build_table(tables: Sequence[pa.Table], updates: Sequence[int], steps: Sequence[SegmentRef]) -> pa.Table:
-    """Return the table of rows that were read of these updates of ``steps``."""
+    """Return the table of rows that were read of these steps of ``steps``."""
     table = pa.concat_tables(tables)
     counts = [steps[at].rows for at in updates]
     stages = pa.array([steps[at].stage for at in updates]).dictionary_encode()

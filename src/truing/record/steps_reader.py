@@ -88,7 +88,7 @@ class StepsReader:
         return True
 
     def step_row(self, row: int) -> StepLine:
-        """Return the whole record of one update."""
+        """Return the whole record of one step."""
         with open(self.path, "rb") as handle:
             handle.seek(int(self._starts[0][row]))
             return _parse_line(handle.readline(), row + 1, self.path)

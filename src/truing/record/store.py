@@ -24,7 +24,7 @@ ANSWERS = "answers.json"
 
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
 ABANDONED = "abandoned"
-"""Folder of run directories with updates that were undone."""
+"""Folder of run directories with steps that were undone."""
 
 TOKENIZER = "tokenizer"
 """Folder with the tokenizer, so that tokens are readable on any machine."""

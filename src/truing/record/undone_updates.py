@@ -1,4 +1,4 @@
-"""Archives updates that are undone as a run directory: ``RUN/abandoned/NAME``."""
+"""Archives steps that are undone as a run directory: ``RUN/abandoned/NAME``."""
 
 import os
 import shutil
@@ -23,14 +23,14 @@ def archive_undone(
     checkpoints: Sequence[Path] = (),
     newest: Path | None = None,
 ) -> Path:
-    """Copy every update beyond the first ``steps`` of a stage, so that it stays readable; return the copy.
+    """Copy every step beyond the first ``steps`` of a stage, so that it stays readable; return the copy.
 
     A copy of that name from before a crash is replaced.
 
     Args:
         run_dir: the run directory.
-        stage: of the updates; those of later stages come after them.
-        steps: the stage's first updates, which are not copied.
+        stage: of the steps; those of later stages come after them.
+        steps: the stage's first steps, which are not copied.
         name: of the copy.
         checkpoints: folders to copy too.
         newest: the newest of them.
@@ -66,7 +66,7 @@ def archive_undone(
 
 
 def updates_after(rows: Iterable[StepLine], stage: str, steps: int) -> list[StepLine]:
-    """Return the updates of a stage beyond its first ``steps``, and all that were recorded after them."""
+    """Return the steps of a stage beyond its first ``steps``, and all that were recorded after them."""
     after: list[StepLine] = []
     for row in rows:
         if row.stage == stage and row.step < steps:

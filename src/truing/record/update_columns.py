@@ -1,4 +1,4 @@
-"""The metrics of a run's updates as columns."""
+"""The metrics of a run's steps as columns."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ from truing.record.step_line import StepLine
 SEGMENT = pa.struct({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string()})
 
 ROWS_AT_A_TIME = 10_000
-"""Updates that are converted to columns at a time: some 200 MB."""
+"""Steps that are converted to columns at a time: some 200 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class UpdateColumns:
-    """Metrics of updates, one row per update, in order."""
+    """Metrics of steps, one row per step, in order."""
 
     stage: pa.ChunkedArray
     step: NDArray[np.int64]
@@ -44,13 +44,13 @@ class UpdateColumns:
 
     @cached_property
     def missing_updates(self) -> dict[str, int]:
-        """The number of updates that are missing between others, of stages that miss any."""
+        """The number of steps that are missing between others, of stages that miss any."""
         counts = {name: _gaps(self.step[start:end]) for name, start, end in self.stages}
         return {name: count for name, count in counts.items() if count}
 
     @cached_property
     def segment_refs(self) -> list[SegmentRef]:
-        """The location of the rows of each update."""
+        """The location of the rows of each step."""
         segment = self.segment.combine_chunks()
         if any(segment.field(name).null_count for name in ("file", "rows", "sha256")):
             raise RecordError("a line of steps.jsonl does not name its segment")
@@ -61,7 +61,7 @@ class UpdateColumns:
         ]
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one metric of all updates, [n]; all NaN if it is not recorded."""
+        """Return one metric of all steps, [n]; all NaN if it is not recorded."""
         return self.numbers[name] if name in self.numbers else np.full(len(self), math.nan)
 
     def stage_of(self, row: int) -> str:
@@ -69,7 +69,7 @@ class UpdateColumns:
         return self.stage[row].as_py()
 
     def numbers_at(self, row: int) -> dict[str, float]:
-        """Return the metrics of one update without missing values."""
+        """Return the metrics of one step without missing values."""
         numbers = ((name, float(values[row])) for name, values in self.numbers.items())
         return {name: value for name, value in numbers if not math.isnan(value)}
 
@@ -79,7 +79,7 @@ class UpdateColumns:
         return values[~np.isnan(values)].tolist()
 
     def select_stages(self, stages: Collection[str]) -> "UpdateColumns":
-        """Return the updates of some stages."""
+        """Return the steps of some stages."""
         rows = np.zeros(len(self), bool)
         for name, start, end in self.stages:
             rows[start:end] = name in stages
@@ -91,7 +91,7 @@ class UpdateColumns:
         return UpdateColumns(stage, self.step[rows], label, segment, numbers)
 
     def find(self, stage: str, step: int) -> int | None:
-        """Return the row of an update; None for an unknown one."""
+        """Return the row of a step; None for an unknown one."""
         for name, start, end in self.stages:
             if name == stage and len(matches := np.flatnonzero(self.step[start:end] == step)):
                 return start + int(matches[0])
@@ -99,7 +99,7 @@ class UpdateColumns:
 
 
 def columns_of(rows: Iterable[StepLine]) -> UpdateColumns:
-    """Return updates as columns; few of the rows are in memory at a time."""
+    """Return steps as columns; few of the rows are in memory at a time."""
     rows = iter(rows)
     parts = iter(lambda: list(islice(rows, ROWS_AT_A_TIME)), [])
     return concat_columns([_columns(part) for part in parts])
@@ -121,7 +121,7 @@ def _columns(rows: Sequence[StepLine]) -> UpdateColumns:
 
 
 def _segments(rows: Sequence[StepLine]) -> pa.ChunkedArray:
-    """Return the location of the rows of each update."""
+    """Return the location of the rows of each step."""
     try:
         return pa.chunked_array([[asdict(row.segment) for row in rows]], SEGMENT)
     except (pa.ArrowException, OverflowError) as error:

@@ -81,7 +81,7 @@ class RunWriter:
         self._event_count += 1
 
     def truncate_to(self, stage: str, steps: int) -> None:
-        """Forget every update beyond the first ``steps`` of a stage, to resume from its checkpoint."""
+        """Forget every step beyond the first ``steps`` of a stage, to resume from its checkpoint."""
         for count, ref in enumerate(self._recorded):
             if ref.stage == stage and (ref.step == steps - 1 or steps == 0):
                 return self._truncate(self._recorded[: count + (steps > 0)])
@@ -93,7 +93,7 @@ class RunWriter:
             )
 
     def clear(self) -> None:
-        """Forget every update, to resume without a checkpoint."""
+        """Forget every step, to resume without a checkpoint."""
         self._truncate([])
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
     """Return the reward of a rollout by all reward functions.
 
     Args:
-        rollout: The attempt; each function also gets its task.
+        rollout: The rollout; each function also gets its task.
         rewards: name → (function, weight).
 
     Raises:

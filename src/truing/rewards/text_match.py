@@ -64,7 +64,7 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     F1 = 2PR / (P + R), with P = common / predicted words, R = common / answer words; words are those of
     the normalized texts, and a repeated word counts as often as both texts have it. If a text has no words
     left, the result is 1.0 if neither has, else 0.0 (SQuAD v1.1 leaves this open, MuSiQue does so). If the
-    answer is a number, another number is no common word.
+    answer is a number, another number is not a common word.
 
     Args:
         prediction: The answer to judge.

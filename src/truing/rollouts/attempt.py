@@ -1,4 +1,4 @@
-"""One attempt in progress: its messages, its sampled turns, and how it ended."""
+"""One rollout in progress: its messages, its sampled turns, and how it ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,21 +19,21 @@ from truing.types.turn_routes import routes_of_turn
 
 TOOL_REMEDY = (
     "fix the tool or the environment; where a call is the model's mistake (an unknown name, say), raise"
-    " truing.ToolError instead of KeyError: the model reads its text, and the attempt goes on"
+    " truing.ToolError instead of KeyError: the model reads its text, and the rollout goes on"
 )
-"""The remedy where attempts fail: what ends them is an exception of a tool or of an environment."""
+"""The remedy where rollouts fail: what ends them is an exception of a tool or of an environment."""
 
 
 @dataclass(eq=False)
 class Attempt:
-    """An attempt at a task; ``status`` is None while it is in progress."""
+    """A rollout of a task; ``status`` is None while it is in progress."""
 
     task: Task
     group_id: str
     key: tuple[object, ...]
     dialogue: Dialogue
     context: TurnContext
-    episode: int | None  # its id; None if the environment has no episodes: the attempt is one turn
+    episode: int | None  # its id; None if the environment has no episodes: the rollout is one turn
     turns: list[Turn] = field(default_factory=list)
     text: str = ""
     last_message: AssistantMessage = field(default_factory=AssistantMessage)
@@ -44,7 +44,7 @@ class Attempt:
 
     @property
     def request(self) -> Request:
-        """The next turn to sample. The first has the same random-number key as a single-turn attempt."""
+        """The next turn to sample. The first has the same random-number key as a single-turn rollout."""
         key = (*self.key, len(self.turns)) if self.turns else self.key
         episode = None if self.episode is None else self.key
         return Request(self.dialogue.token_ids, key, episode=episode)
@@ -110,11 +110,11 @@ class Attempt:
             self.end(Status.TRUNCATED, EndedBy.CONTEXT)
 
     def end(self, status: Status, by: EndedBy, error: str = "") -> None:
-        """End the attempt."""
+        """End the rollout."""
         self.status, self.ended_by, self.error = status, by, error
 
     def _empty_turn(self) -> Turn:
-        """Return the turn of an attempt that failed before its first turn, so that its prompt is recorded."""
+        """Return the turn of a rollout that failed before its first turn, so that its prompt is recorded."""
         empty = torch.empty(0)
         return Turn(
             context_ids=self.context.token_ids,
@@ -129,7 +129,7 @@ class Attempt:
         )
 
     def to_rollout(self, sampling_params: SamplingParams, index: int) -> Rollout:
-        """Return the attempt as a rollout without a reward; ``index`` is its index in the group."""
+        """Return it as a rollout without a reward; ``index`` is its index in the group."""
         assert self.status is not None  # the loop runs until then
         return Rollout(
             rollout_id=f"{self.group_id}/{index}",
@@ -156,5 +156,5 @@ def _cap(message: Message, limit: int) -> Message:
 
 
 def remedy_of(error: str) -> str:
-    """Return what to do about an attempt that failed; "" if its error says so itself."""
+    """Return what to do about a rollout that failed; "" if its error says so itself."""
     return "" if "remedy:" in error else TOOL_REMEDY

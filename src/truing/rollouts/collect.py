@@ -1,7 +1,7 @@
-"""The rollout loop: from tasks to graded groups of ``group_size`` attempts each.
+"""The rollout loop: from tasks to graded groups of ``group_size`` rollouts each.
 
-In lock step all attempts take each turn together, so that a run is reproducible bit for bit. Otherwise an
-attempt goes on as soon as its own turn is sampled and its own environment has replied.
+In lock step all rollouts take each turn together, so that a run is reproducible bit for bit. Otherwise a
+rollout goes on as soon as its own turn is sampled and its own environment has replied.
 """
 
 import math
@@ -30,7 +30,7 @@ from truing.utils.phase_clock import phase
 GradeFn = Callable[[Rollout], GradeResult]
 
 EndedFn = Callable[[int, int], None]
-"""Called while attempts run, with the number of ended ones and of all."""
+"""Called while rollouts run, with the number of ended ones and of all."""
 
 
 class RunningTurns(Protocol):
@@ -38,11 +38,11 @@ class RunningTurns(Protocol):
 
     @property
     def unfinished(self) -> int:
-        """Attempts whose next turn is not finished."""
+        """Rollouts whose next turn is not finished."""
         ...
 
     def add(self, attempts: Sequence[Attempt]) -> None:
-        """Begin the next turn of each attempt."""
+        """Begin the next turn of each rollout."""
         ...
 
     def step(self) -> list[tuple[Attempt, Completion]]:
@@ -50,12 +50,12 @@ class RunningTurns(Protocol):
         ...
 
     def release(self, attempt: Attempt) -> None:
-        """Free what is cached for an attempt that has ended."""
+        """Free what is cached for a rollout that has ended."""
         ...
 
 
 class TurnSource(Protocol):
-    """Gives the next turn of each attempt: the policy, or the demonstrations."""
+    """Gives the next turn of each rollout: the policy, or the demonstrations."""
 
     def running_turns(self) -> AbstractContextManager[RunningTurns]:
         """Return the turns of one collection."""
@@ -64,7 +64,7 @@ class TurnSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EpisodeContext:
-    """What every attempt shares: chat template, environment, sampling parameters and limits."""
+    """What every rollout shares: chat template, environment, sampling parameters and limits."""
 
     chat: Chat
     env: Env
@@ -94,7 +94,7 @@ def collect(
     indices: Sequence[int] | None = None,
     on_ended: EndedFn | None = None,
 ) -> list[RolloutGroup]:
-    """Attempt each task ``group_size`` times; ``key`` names the call (seed, stage, step).
+    """Roll out each task ``group_size`` times; ``key`` names the call (seed, stage, step).
 
     Ids and random numbers depend on a task's index, not its id: if an epoch ends within a step, a task may
     occur twice, and its two groups are independent. Without ``grade`` rewards stay NaN. ``indices`` are those
@@ -123,14 +123,14 @@ def collect(
 
 
 def _split(attempts: Sequence[Attempt], size: int) -> Iterator[Sequence[Attempt]]:
-    """Return the attempts of each task."""
+    """Return the rollouts of each task."""
     return (attempts[first : first + size] for first in range(0, len(attempts), size))
 
 
 def _start_attempts(
     tasks: Mapping[int, Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
 ) -> list[Attempt]:
-    """Return all attempts before their first turn."""
+    """Return all rollouts before their first turn."""
     dialogues = {index: start_dialogue(context.chat, task) for index, task in tasks.items()}
     return [
         Attempt(task, "/".join(map(str, (*key, index))), (*key, index, k), *dialogues[index], None)
@@ -140,7 +140,7 @@ def _start_attempts(
 
 
 def _open_episodes(attempts: Sequence[Attempt], context: EpisodeContext, workers: EnvWorkers) -> None:
-    """Open an episode for each attempt, if the environment has episodes."""
+    """Open an episode for each rollout, if the environment has episodes."""
     if not isinstance(context.env, MultiTurnEnv):
         return
     for attempt in attempts:
@@ -152,7 +152,7 @@ def _open_episodes(attempts: Sequence[Attempt], context: EpisodeContext, workers
 
 
 def _id(attempt: Attempt) -> int:
-    """Return the id of an attempt's episode."""
+    """Return the id of a rollout's episode."""
     assert attempt.episode is not None
     return attempt.episode
 
@@ -164,7 +164,7 @@ def _run_attempts(
     workers: EnvWorkers,
     on_ended: EndedFn | None,
 ) -> None:
-    """Alternate turns and replies until all attempts have ended; beyond the time limit no turn begins."""
+    """Alternate turns and replies until all rollouts have ended; beyond the time limit no turn begins."""
     lock_step = context.limits.lock_step
     deadline = time.monotonic() + (context.limits.time_limit or math.inf)
     index_of = {attempt: index for index, attempt in enumerate(attempts)}
@@ -196,7 +196,7 @@ def _run_attempts(
 
 
 def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns, deadline: float) -> None:
-    """Begin the next turn of each attempt; beyond the deadline end them."""
+    """Begin the next turn of each rollout; beyond the deadline end them."""
     if time.monotonic() <= deadline:
         turns.add(attempts)
         return
@@ -205,14 +205,14 @@ def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns, deadline: flo
 
 
 def _is_unfinished(attempt: Attempt, turns: RunningTurns) -> bool:
-    """Whether an attempt has not ended; free what is cached for one that has."""
+    """Whether a rollout has not ended; free what is cached for one that has."""
     if attempt.status is not None:
         turns.release(attempt)
     return attempt.status is None
 
 
 def _expects_reply(attempt: Attempt, turns: RunningTurns) -> bool:
-    """Whether the environment replies to an attempt's last turn; an attempt without an episode is done."""
+    """Whether the environment replies to a rollout's last turn; a rollout without an episode is done."""
     if attempt.status is None and attempt.episode is None:
         attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
     return _is_unfinished(attempt, turns)
@@ -257,6 +257,6 @@ def _grade_group(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
 def _grade(rollout: Rollout, grade: GradeFn) -> Rollout:
     try:
         result = grade(rollout)
-    except (RewardCrash, NoReward) as error:  # the run goes on without the attempt
+    except (RewardCrash, NoReward) as error:  # the run goes on without the rollout
         return replace(rollout, status=Status.ERROR, ended_by=EndedBy.ERROR, error=str(error))
     return replace(rollout, reward=result.reward, reward_parts=result.parts, turn_rewards=result.turn_rewards)

@@ -44,7 +44,7 @@ def collect_groups(sampler: Sampler, setting: UpdateConfig, stage: str, step: in
 
 
 def has_equal_rewards(group: RolloutGroup) -> bool:
-    """Return whether all rewards of a group are equal, so that advantages are 0; failed attempts aside."""
+    """Return whether all rewards of a group are equal, so that advantages are 0; failed rollouts aside."""
     rewards = [rollout.reward for rollout in group.rollouts if rollout.status is not Status.ERROR]
     return len(rewards) > 1 and min(rewards) == max(rewards)
 
@@ -52,7 +52,7 @@ def has_equal_rewards(group: RolloutGroup) -> bool:
 def _collect(
     sampler: Sampler, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
-    """Collect a group of attempts for each task."""
+    """Collect a group of rollouts for each task."""
     rate = force_rate(sampler.episode, step)
     size = setting.stage.group_size
     return sampler.collect_rollouts(tasks, size, sampler.sampling_params, (stage, step, *occasion), rate)

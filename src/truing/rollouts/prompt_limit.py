@@ -15,7 +15,7 @@ from truing.utils.format import with_count
 
 
 def with_prompt_limit(env: Env, chat: Chat, limit: int | None) -> Env:
-    """Return the environment with prompts of at most ``limit`` tokens; None is no limit."""
+    """Return the environment with prompts of at most ``limit`` tokens; None means no limit."""
     return env if limit is None else with_changed_tasks(env, partial(truncate_prompt, chat, limit))
 
 

@@ -73,7 +73,7 @@ def collect_step_samples(
 def _without_truncated(
     samples: list[Sample], rollouts: Mapping[str, Rollout], setting: UpdateConfig
 ) -> list[Sample]:
-    """Return samples with truncated attempts excluded from the policy loss, if gates.truncated = "mask"."""
+    """Return samples with truncated rollouts excluded from the policy loss, if gates.truncated = "mask"."""
     if setting.gates.truncated != "mask" or not isinstance(setting.stage, PolicyStage):
         return samples
     return [
@@ -108,7 +108,7 @@ def _with_reward(groups: list[RolloutGroup], minimum: int) -> list[Rollout]:
     if not usable:
         errors = [rollout.error for group in groups for rollout in group.rollouts if rollout.error]
         raise RolloutError(
-            "no attempt of this step has a usable reward",
+            "no rollout of this step has a usable reward",
             got=f"{len(errors)} failed; the first one:\n{errors[0]}",
             remedy=remedy_of(errors[0]),
         )

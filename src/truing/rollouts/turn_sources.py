@@ -1,4 +1,4 @@
-"""Sources of an attempt's turns: the policy, through its sampler, or the demonstrations."""
+"""Sources of a rollout's turns: the policy, through its sampler, or the demonstrations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -62,11 +62,11 @@ class SampledTurns:
 
     @property
     def unfinished(self) -> int:
-        """Attempts whose next turn is not finished."""
+        """Rollouts whose next turn is not finished."""
         return len(self._attempts)
 
     def add(self, attempts: Sequence[Attempt]) -> None:
-        """Begin the next turn of each attempt."""
+        """Begin the next turn of each rollout."""
         requests = [self._source.request(attempt) for attempt in attempts]
         for request, attempt in zip(requests, attempts, strict=True):
             self._attempts[id(request)] = request, attempt
@@ -79,12 +79,12 @@ class SampledTurns:
         return [(self._attempts.pop(id(request))[1], turn) for request, turn in self._batch.step()]
 
     def release(self, attempt: Attempt) -> None:
-        """Free what is cached for an attempt that has ended."""
+        """Free what is cached for a rollout that has ended."""
         self._batch.release(attempt.key)
 
 
 class KnownTurns:
-    """Turns that need no sampling: ``next_turn`` gives that of an attempt at once."""
+    """Turns that need no sampling: ``next_turn`` gives that of a rollout at once."""
 
     def __init__(self, next_turn: Callable[[Attempt], Completion]) -> None:
         self._next_turn = next_turn
@@ -92,11 +92,11 @@ class KnownTurns:
 
     @property
     def unfinished(self) -> int:
-        """Attempts whose next turn is not finished."""
+        """Rollouts whose next turn is not finished."""
         return len(self._attempts)
 
     def add(self, attempts: Sequence[Attempt]) -> None:
-        """Begin the next turn of each attempt."""
+        """Begin the next turn of each rollout."""
         self._attempts += attempts
 
     def step(self) -> list[tuple[Attempt, Completion]]:
@@ -132,7 +132,7 @@ class DemonstrationTurns:
 
 
 def demonstrated(chat: Chat, attempt: Attempt, message: AssistantMessage) -> Completion:
-    """Return a message as the next turn of an attempt, in the ids that the policy would sample."""
+    """Return a message as the next turn of a rollout, in the ids that the policy would sample."""
     dialogue = attempt.dialogue
     chat = chat.with_variables(dialogue.template_kwargs)
     try:

@@ -22,7 +22,7 @@ from truing.types.step_table import StepTable
 from truing.utils.format import escape_lines
 
 SECONDS_BETWEEN_LINES = 5.0
-"""Minimum seconds between lines of updates without a terminal; the first and last are always printed."""
+"""Minimum seconds between lines of steps without a terminal; the first and last are always printed."""
 
 SHARE, PAUSE = 0.01, 0.25
 """The maximum share of a run's time for the panel, and the minimum seconds between redraws."""
@@ -33,7 +33,7 @@ UPDATE_LINE_METRICS = {
     "tokens/trained": "{:.0f} trained tokens",
     "throughput/tokens_per_s": "{:.0f} tokens/s",
 }
-"""Metrics in the line of an update."""
+"""Metrics in the line of a step."""
 
 
 PART = "reward_part/"
@@ -71,7 +71,7 @@ class EventPrinter:
             self.print_text(text, style="bold red" if verdict in STRONG_VERDICTS else "yellow")
 
     def on_fact(self, text: str, **_: Any) -> None:
-        """Print a fact that a rule states of an update."""
+        """Print a fact that a rule states of a step."""
         self.print_text(text, style="dim")
 
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
@@ -84,7 +84,7 @@ class EventPrinter:
     def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
         """Print a rollback."""
         text = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
-        self.print_text(f"{text}; undone updates: {kept}")
+        self.print_text(f"{text}; undone steps: {kept}")
 
     def on_reference(self, stage: str, step: int, text: str, **_: Any) -> None:
         """Print a sync of the reference."""
@@ -110,10 +110,10 @@ class EventPrinter:
     def on_evaluating(self, name: str, tasks: int) -> None:
         """Print the start of an evaluation."""
         self.print_text(f"evaluating {name} on {tasks} tasks …")
-        self.waiting = Waiting("  {done} of {total} answers", self.print_text)
+        self.waiting = Waiting("  {done} of {total} rollouts", self.print_text)
 
     def on_evaluated(self, ended: int, answers: int) -> None:
-        """Print how many answers of an evaluation have ended, and the time left, from time to time."""
+        """Print how many rollouts of an evaluation have ended, and the time left, from time to time."""
         if self.waiting is not None:
             self.waiting(ended, answers)
 
@@ -139,7 +139,7 @@ class EventPrinter:
     def print_update(
         self, stage: str, done: int, steps: int, metrics: Mapping[str, float], label: str, left: float
     ) -> None:
-        """Print an update; missing metrics are left out."""
+        """Print a step; missing metrics are left out."""
         facts = [text.format(metrics[key]) for key, text in UPDATE_LINE_METRICS.items() if key in metrics]
         parts = [f"{key.removeprefix(PART)} {metrics[key]:.3f}" for key in metrics if key.startswith(PART)]
         if len(parts) > 1:
@@ -210,7 +210,7 @@ class ProgressDisplay(EventPrinter):
         self.started_at, self.printed_at, self.done = time.monotonic(), 0.0, 0
 
     def on_step(self, record: StepTable, steps: int) -> None:
-        """Print a recorded update."""
+        """Print a recorded step."""
         self.done += 1
         now = time.monotonic()
         last = record.step + 1 == steps

@@ -23,7 +23,7 @@ CriteriaByVerdict = Mapping[str, tuple[str, ...]]
 VERDICT_ORDER = get_args(CriterionVerdict)
 
 CRITERIA_SHARE, CRITERIA_PAUSE = 0.005, 1.0
-"""The scorecard reads all updates, which takes seconds for a hundred thousand."""
+"""The scorecard reads all steps, which takes seconds for a hundred thousand."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Screen:
     """The facts of the first screen."""
 
     summary: RunSummary
-    reward_N: NDArray[np.float64]  # [n] each update of the stage of the summary's reward
+    reward_N: NDArray[np.float64]  # [n] each step of the stage of the summary's reward
     criteria: CriteriaByVerdict  # empty if the recipe or the device is unknown
 
 
@@ -41,7 +41,7 @@ class RunWatcher:
     def __init__(self, run_dir: Path) -> None:
         if not (Path(run_dir) / RUN).is_file():
             raise RecordError(
-                f"{run_dir} is no run directory",
+                f"{run_dir} is not a run directory",
                 got=f"no {RUN} in it",
                 expected="a directory that `truing train` wrote",
                 remedy="name the run itself; `truing board DIR` shows the runs in a folder",
@@ -68,7 +68,7 @@ class RunWatcher:
             raise RecordError(
                 f"the record of {self.run.run_dir} is damaged",
                 got="; ".join(damage[:3]),
-                expected="events and updates as this version of Truing writes them",
+                expected="events and steps as this version of Truing writes them",
                 remedy="restore the files from a copy; `truing board` shows what is left",
             )
         summary = run_summary(self.run)

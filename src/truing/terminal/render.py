@@ -94,7 +94,7 @@ def _stages(summary: RunSummary) -> Iterator[Text]:
 
 
 def _reward(facts: Screen, width: int) -> Iterator[Text]:
-    """Yield the mean of the last updates, and a sparkline of the stage with its bounds."""
+    """Yield the mean of the last steps, and a sparkline of the stage with its bounds."""
     mean_N = facts.reward_N[np.isfinite(facts.reward_N)]
     last = min(RECENT_UPDATES, len(facts.reward_N))
     mean = Text.assemble((str(facts.summary.reward), "bold"), (f" last {last}" if last > 1 else "", "dim"))
@@ -127,7 +127,7 @@ def _findings(summary: RunSummary, width: int) -> Iterator[Text]:
         yield _finding(finding, width)
     others = [escape_control(each.code) for each in summary.findings[MAX_FINDINGS:]]
     rest = [fit_width(f"and {len(others)} more: {', '.join(others)}", width - 18)] if others else []
-    nothing = "no findings" if summary.current_stage else "no update checked yet"
+    nothing = "no findings" if summary.current_stage else "no step checked yet"
     rest += [] if summary.findings else [nothing]
     rest += [with_count(summary.incidents, "incident")] if summary.incidents else []
     yield from flow([Text(each, "dim") for each in rest], width)
@@ -150,7 +150,7 @@ def _criteria(criteria: CriteriaByVerdict) -> Iterator[Text]:
 
 
 def _cost(summary: RunSummary) -> Iterator[Text]:
-    yield Text(f"{format_duration(summary.seconds)} update time")
+    yield Text(f"{format_duration(summary.seconds)} step time")
     if summary.tokens:
         yield Text(f"{summary.tokens:,.0f} tokens sampled")
     if not math.isnan(summary.tokens_per_s):

@@ -1,4 +1,4 @@
-"""Third-party trackers behind one interface: log an update's numbers, and close."""
+"""Third-party trackers behind one interface: log a step's numbers, and close."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class Backend(Protocol):
     """A tracker."""
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """Log numbers by name, for an update counted over all stages."""
+        """Log numbers by name, for a step counted over all stages."""
         ...
 
     def close(self) -> None:
@@ -54,12 +54,12 @@ class Wandb:
         self.run = wandb.init(
             project=project, name=name, id=run_id, resume="allow", config=dict(config), dir=str(out)
         )
-        # a rollback repeats updates, and W&B's own steps only grow
+        # a rollback repeats steps, and W&B's own steps only grow
         self.run.define_metric("update", hidden=True)
         self.run.define_metric("*", step_metric="update")
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """Log all numbers at once, with their update."""
+        """Log all numbers at once, with their step."""
         self.run.log({**numbers, "update": update})
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class EventListener(Protocol):
 
 
 class TrackerListener:
-    """Sends a run's numbers to a tracker, by updates counted over all stages."""
+    """Sends a run's numbers to a tracker, by steps counted over all stages."""
 
     def __init__(self, recipe: Recipe, backend: Backend) -> None:
         self.recipe, self.backend, self.update_index = recipe, backend, 0
@@ -62,7 +62,7 @@ class TrackerListener:
         self.backend.close()
 
     def _before(self, stage: str) -> int:
-        """Return the number of updates of earlier stages."""
+        """Return the number of steps of earlier stages."""
         stages = self.recipe.stages
         return sum(self.recipe.stage(name).steps for name in stages[: stages.index(stage)])
 

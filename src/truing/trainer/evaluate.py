@@ -69,7 +69,7 @@ def evaluation_of(
     if len(by_task) < 2:
         first = next(iter(failed.values()))
         raise RolloutError(
-            f"the evaluation {name} has rewards for fewer than two tasks: the other attempts failed",
+            f"the evaluation {name} has rewards for fewer than two tasks: the other rollouts failed",
             got=first,
             remedy=remedy_of(first),
         )

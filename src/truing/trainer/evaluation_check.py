@@ -31,7 +31,7 @@ def prove_evaluated(
         recipe: of the run.
         policy: whose weights are to be evaluated.
         sampler: with the tasks.
-        groups: the evaluated attempts.
+        groups: the evaluated rollouts.
         reward: the evaluation's result by task id.
     """
     samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
@@ -52,7 +52,7 @@ def _declared_params(recipe: Recipe, stop_ids: tuple[int, ...]) -> SamplingParam
 
 
 def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[RolloutGroup]) -> None:
-    """Raise unless each task has its declared number of attempts, with the random numbers of its index."""
+    """Raise unless each task has its declared number of rollouts, with the random numbers of its index."""
     got = [(group.group_id, group.task.task_id, len(group.rollouts)) for group in groups]
     expected = [
         (f"{recipe.seed}/eval/{index}", task.task_id, recipe.eval.samples) for index, task in enumerate(tasks)
@@ -63,7 +63,7 @@ def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[Rollou
 
 
 def _prove_rollout(rollout: Rollout, declared: SamplingParams) -> None:
-    """Raise if an attempt was sampled with other parameters."""
+    """Raise if a rollout was sampled with other parameters."""
     if rollout.sampling_params != declared:
         raise _other("sampling parameters", repr(rollout.sampling_params), repr(declared))
 
@@ -75,7 +75,7 @@ def _prove_weights(groups: Sequence[RolloutGroup], digest: str) -> None:
         for group in groups
         for rollout in group.rollouts
         for turn in rollout.turns
-        if len(turn.token_ids)  # an attempt that failed before its first turn was not sampled
+        if len(turn.token_ids)  # a rollout that failed before its first turn was not sampled
     )
     others = [other for other in digests if other != digest]
     if others:
@@ -84,7 +84,7 @@ def _prove_weights(groups: Sequence[RolloutGroup], digest: str) -> None:
 
 
 def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:
-    """Raise if a task's reward is not the mean of its graded attempts."""
+    """Raise if a task's reward is not the mean of its graded rollouts."""
     for group in groups:
         earned = [each.reward for each in group.rollouts if each.status is not Status.ERROR]
         got = reward.get(group.task.task_id)

@@ -33,7 +33,7 @@ def evaluation_loss(
 ) -> EvaluationLoss:
     """Return the loss of a policy on the demonstrations of ``sampler.loss_tasks``.
 
-    The mean is over all tokens together, as in the loss of an update. No random number is drawn.
+    The mean is over all tokens together, as in the loss of a step. No random number is drawn.
 
     Args:
         session: with the tasks.

@@ -21,7 +21,7 @@ from truing.utils.memory import GB
 from truing.utils.rng import seed_of
 
 BOUNDARY_EVERY = 50
-"""Of the later updates, one in this many records its first tokens as text."""
+"""Of the later steps, one in this many records its first tokens as text."""
 
 STOP = "stop"
 """What an event callback returns to end the run after the current step: saved, and evaluated."""
@@ -31,7 +31,7 @@ EventCallback = Callable[[str, Mapping[str, Any]], Literal["stop"] | None]
 
 
 def logs_boundary(seed: int, stage: str, step: int) -> bool:
-    """Return whether an update logs its first tokens as text: the first updates, and a random few later."""
+    """Return whether a step logs its first tokens as text: the first steps, and a random few later."""
     return step < SHOWN_UPDATES or seed_of(seed, "boundary", stage, step) % BOUNDARY_EVERY == 0
 
 
@@ -90,7 +90,7 @@ class EventLog:
             self.callback("incident", facts)
 
     def log_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
-        """Log first tokens as text; only those of a stage's first updates are passed on."""
+        """Log first tokens as text; only those of a stage's first steps are passed on."""
         write = self.log if step < SHOWN_UPDATES else self.writer.write_event
         write("boundary", stage=stage, step=step, lines=lines)
 
@@ -102,7 +102,7 @@ class EventLog:
         optimizer_steps: Sequence[OptimizerStep],
         label: LossLabel,
     ) -> None:
-        """Log what a recorded update and its rollouts had out of the ordinary."""
+        """Log what a recorded step and its rollouts had out of the ordinary."""
         stage, step = record.stage, record.step
         self.log_incidents(rollouts, stage, step)
         self.log_engine(engine_incidents, stage, step)
@@ -132,7 +132,7 @@ class EventLog:
         self.log("incident", what="memory", stage=stage, step=step, text=text)
 
     def log_skipped(self, optimizer_steps: Sequence[OptimizerStep], stage: str, step: int) -> None:
-        """Log skipped updates with their reasons."""
+        """Log skipped optimizer steps with their reasons."""
         for each in optimizer_steps:
             if each.skip_reason:
                 self.log("incident", what="held_back", stage=stage, step=step, text=each.skip_reason)

@@ -16,7 +16,7 @@ from truing.utils.format import with_count
 def go_back(run: Path, step: int, stage: str | None = None) -> str:
     """Make the checkpoint after ``step`` steps of a stage the newest, and return what became of later ones.
 
-    Later updates, checkpoints and archives of rollbacks are moved to ``RUN/abandoned/STAGE-after-STEP``.
+    Later steps, checkpoints and archives of rollbacks are moved to ``RUN/abandoned/STAGE-after-STEP``.
     Nothing is removed before it is there, so a run that is killed meanwhile has all of them.
 
     Args:
@@ -45,7 +45,7 @@ def go_back(run: Path, step: int, stage: str | None = None) -> str:
                 checkpoint.remove(path)
         writer.truncate_to(state.stage, state.step)
     return (
-        f"back to step {state.step} of {state.stage}: {with_count(updates, 'later update')} and"
+        f"back to step {state.step} of {state.stage}: {with_count(updates, 'later step')} and"
         f" {with_count(len(later), 'checkpoint')} are kept in {archive}"
     )
 

@@ -86,18 +86,20 @@ def _diagnosis(rollbacks: Sequence[Mapping[str, Any]]) -> str:
         at = f"`truing tokens RUN --step {steps[0] + 1}`"
         return (
             f"The stage became unstable at the same step each time, also with learning rates × {last:g}."
-            " Either all of these are too large, or updates are not the cause. Start a new run with"
+            " Either all of these are too large, or optimizer steps are not the cause. Start a new run with"
             f" {stage}.learning_rate=1e-12, which changes nothing. If that run is unstable too, inspect the"
             f" samples with {at}, and tasks, rewards and template with `truing check RECIPE`. If it is"
             " stable, use a much smaller learning rate."
         )
     if all(earlier < later for earlier, later in pairwise(steps)):
         return (
-            "The stage stayed stable for longer each time: smaller updates help. Start a new run with a"
+            "The stage stayed stable for longer each time: smaller optimizer steps help. Start a new run"
+            " with a"
             f" learning rate below the last one (× {last:g}), or with more `guard.rollbacks`."
         )
     return (
-        "Smaller updates did not help. Inspect tasks, rewards and template with `truing check RECIPE`, and"
+        "Smaller optimizer steps did not help. Inspect tasks, rewards and template with `truing check"
+        " RECIPE`, and"
         " the samples of the undone steps with `truing tokens RUN/abandoned/…`."
     )
 

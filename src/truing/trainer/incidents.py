@@ -1,4 +1,4 @@
-"""Incidents in the rollouts of a step: failed attempts, re-rendered earlier turns, time limits."""
+"""Incidents in the rollouts of a step: failed rollouts, re-rendered earlier turns, time limits."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Deferred Ctrl-C and SIGTERM: an update completes before the run stops, so that none is lost."""
+"""Deferred Ctrl-C and SIGTERM: a step completes before the run stops, so that none is lost."""
 
 import signal
 import threading

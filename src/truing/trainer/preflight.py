@@ -1,4 +1,4 @@
-"""The preflight recipe: two updates of each stage on few tasks, with every audit on."""
+"""The preflight recipe: two steps of each stage on few tasks, with every audit on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checks of tasks, demonstrations and chat template before the first update."""
+"""Checks of tasks, demonstrations and chat template before the first step."""
 
 from collections.abc import Iterator, Sequence
 

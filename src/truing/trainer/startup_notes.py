@@ -146,11 +146,11 @@ def _tables_without_effect(recipe: Recipe) -> Iterator[str]:
 
 
 def _unbounded_bootstrap(recipe: Recipe) -> Iterator[str]:
-    """Yield a note if nothing corrects the critic's error about truncated attempts."""
+    """Yield a note if nothing corrects the critic's error about truncated rollouts."""
     cfg = recipe.ppo
     if "ppo" in recipe.stages and cfg and cfg.truncation == "bootstrap" and cfg.gamma == 1:
         yield (
-            "the return of a truncated attempt is the critic's value of its last state, and at ppo.gamma = 1"
+            "the return of a truncated rollout is the critic's value of its last state, and at ppo.gamma = 1"
             " nothing corrects that value: the policy may learn to be truncated. If the limit is part of the"
-            ' task, set ppo.truncation = "end", which uses the reward of the attempt'
+            ' task, set ppo.truncation = "end", which uses the reward of the rollout'
         )

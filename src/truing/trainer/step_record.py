@@ -131,7 +131,7 @@ def with_metrics(
     if applied:
         label = loss_label(last_table, objective, loss=total, grad_norm=applied[-1].grad_norms[0])
     else:
-        label = LossLabel("held_back", f"the update was skipped: {optimizer_steps[-1].skip_reason}")
+        label = LossLabel("held_back", f"the step was skipped: {optimizer_steps[-1].skip_reason}")
     seconds = clock.pop_seconds()
     metrics["throughput/tokens_per_s"] = table.starts[-1] / sum(seconds.values())
     check_metric_names(metrics)

@@ -45,7 +45,7 @@ class UpdateDoctor:
         )
 
     def log(self, evidence: Step, findings: Sequence[Finding]) -> None:
-        """Log what the doctor found in an update; some findings request an audit of the next one."""
+        """Log what the doctor found in a step; some findings request an audit of the next one."""
         stage, step = evidence.stage, evidence.step
         if logs_boundary(self.declared_recipe.seed, stage, step):
             self.event_log.log_boundary(stage, step, boundary_lines(evidence, self.tokenizer))

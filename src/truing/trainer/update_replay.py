@@ -1,4 +1,4 @@
-"""Replay of a recorded update: its prompts, rewards and log-probabilities, computed again."""
+"""Replay of a recorded step: its prompts, rewards and log-probabilities, computed again."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class UpdateReplay:
     chat: Chat
     env: Env
     reward_weights: Mapping[str, float]  # of the run's reward functions
-    policy: nn.Module | None  # with the weights of the update; None without a checkpoint
+    policy: nn.Module | None  # with the weights of the step; None without a checkpoint
     limits: EpisodeConfig
     tolerance: float = TOLERANCE["float32"]
 
@@ -102,11 +102,11 @@ class UpdateReplay:
         changed = {i: {"reward": rewards[step.samples[i].rollout_id]} for i in wrong}
         after = changed_step(step, samples=changed)
         if not wrong:
-            return Swapped(step, False, f"{len(rewards)} answers")
+            return Swapped(step, False, f"{len(rewards)} rollouts")
         first = step.samples[wrong[0]]
         expected = rewards[first.rollout_id]
         example = f"{first.sample_id} has {first.reward:.5g}, expected {expected:.5g}"
-        return Swapped(after, True, f"{len(wrong)} of {len(step.samples)} rows: {example}")
+        return Swapped(after, True, f"{len(wrong)} of {len(step.samples)} samples: {example}")
 
     def swap_sampler(self, step: Step) -> Swapped | str:
         """Swap the sampler's log-probabilities, and old ones that are copies of them."""
@@ -206,7 +206,7 @@ def _turns(sample: Sample) -> Iterator[Turn]:
 
 
 def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> UpdateReplay:
-    """Return the replay of a recorded update, with its template, environment and weights."""
+    """Return the replay of a recorded step, with its template, environment and weights."""
     reader = RunReader(run)
     loaded, policy = load_policy(recipe)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())

@@ -8,7 +8,7 @@ import torch
 from truing.errors import InvalidValueError
 from truing.learner.learner import Learner
 
-WHILE_TRAINING = "it is passed from on_train_begin to on_train_end; with eval_on_start from the first update"
+WHILE_TRAINING = "it is passed from on_train_begin to on_train_end; with eval_on_start from the first step"
 
 REMEDIES = {
     "model": WHILE_TRAINING,
@@ -49,7 +49,7 @@ class LearningRates:
         self.optimizer = optimizer
 
     def get_last_lr(self) -> list[float]:
-        """Return the rates of the newest update, by parameter group."""
+        """Return the rates of the newest step, by parameter group."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def __getattr__(self, name: str) -> NoReturn:

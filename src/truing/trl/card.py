@@ -45,7 +45,7 @@ def write_card(
 ) -> Path:
     """Write the model card of a run to ``folder/README.md``; return its path.
 
-    The hub refuses a card whose base is no model there, and nobody else has the paths of this machine.
+    The hub refuses a card whose base is not a model there, and nobody else has the paths of this machine.
     """
     on_hub = HUB_ID.fullmatch(model) and not Path(model).exists()
     reader = RunReader(run)
@@ -81,11 +81,11 @@ def _evaluation(run: Path) -> str:
 
 
 def _proofs(run: Path) -> str:
-    """Return what the doctor's rules say of the updates."""
+    """Return what the doctor's rules say of the steps."""
     results = diagnose_run(run).results()
     checked = [result for result in results if result.steps]
     found = [result for result in checked if result.verdict is not Verdict.CLEAN]
-    text = f"{len(checked)} of {len(results)} rules checked the updates of this run (`truing check RUN`)."
+    text = f"{len(checked)} of {len(results)} rules checked the steps of this run (`truing check RUN`)."
     if not found:
         return f"{text} None has a finding."
     lines = [f"- {result.code}: {result.verdict.value}" for result in found]

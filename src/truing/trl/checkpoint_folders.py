@@ -1,7 +1,7 @@
 """Folders ``checkpoint-N`` in ``output_dir``, by which scripts find where a run goes on.
 
-N counts updates, as TRL does. A folder has the trainer's state and the name of a checkpoint of the run, whose
-weights and optimizer stay in the run directory.
+N counts optimizer steps, as TRL does. A folder has the trainer's state and the name of a checkpoint of the
+run, whose weights and optimizer stay in the run directory.
 """
 
 import json

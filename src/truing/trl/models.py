@@ -75,7 +75,7 @@ def tokenizer_of(name: str, revision: str | None, given: Any) -> PreTrainedToken
         return own
     if not isinstance(given, PreTrainedTokenizerBase):
         raise ModelError(
-            "processing_class is no tokenizer",
+            "processing_class is not a tokenizer",
             got=type(given).__name__,
             expected="a tokenizer: Truing trains on text",
         )

@@ -43,7 +43,7 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
     for callback in made:
         if not isinstance(callback, TrainerCallback):
             raise InvalidValueError(
-                "callbacks has something that is no callback",
+                "callbacks has something that is not a callback",
                 got=f"{callback!r:.100}",
                 expected="objects or subclasses of transformers.TrainerCallback",
             )

@@ -14,7 +14,7 @@ from truing.types.values import Count, Flag, Integer, Number, NumberOrNaN, Place
 
 
 class BeforeAndAfter(TypedDict):
-    """Digests of state after an update and before the next one."""
+    """Digests of state after a step and before the next one."""
 
     before: Text
     changed: Count
@@ -22,7 +22,7 @@ class BeforeAndAfter(TypedDict):
 
 
 class Weights(TypedDict):
-    """Digests of a slice of the weights around an update, and of the next update's slice."""
+    """Digests of a slice of the weights around a step, and of the next step's slice."""
 
     before: Text
     after: Text
@@ -106,7 +106,7 @@ class Clip(TypedDict):
 
 
 class Draws(TypedDict):
-    """Draws replayed by the update's own forward."""
+    """Draws replayed by the step's own forward."""
 
     tokens: Count
     missed: Count
@@ -250,7 +250,7 @@ class Prompts(PromptDifference):
 
 
 class Tasks(TypedDict):
-    """The tasks of an update beside those that its seed gives."""
+    """The tasks of a step beside those that its seed gives."""
 
     asked: Count
     other: Count
@@ -313,7 +313,7 @@ class EpochRatios(TypedDict):
 
 
 class Ratios(TypedDict):
-    """Importance ratios of an update."""
+    """Importance ratios of a step."""
 
     level: Text
     edges: list[Number]
@@ -382,7 +382,7 @@ class Sync(TypedDict):
 
 
 class Update(TypedDict):
-    """A second computation of one weight's update."""
+    """A second computation of one weight's optimizer step."""
 
     weight: Text
     largest: Number

@@ -90,7 +90,7 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """One attempt at a task: its turns, its messages, the environment's final state, and its reward."""
+    """One episode of the policy on a task: turns, messages, the environment's final state, reward."""
 
     rollout_id: str
     group_id: str
@@ -105,12 +105,12 @@ class Rollout:
     messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
     ended_by: EndedBy = EndedBy.ENVIRONMENT
-    error: str = ""  # the traceback of a failed attempt
+    error: str = ""  # the traceback of a failed rollout
 
 
 @dataclass(frozen=True, eq=False)
 class RolloutGroup:
-    """Attempts at one task that share a baseline."""
+    """Rollouts of one task that share a baseline."""
 
     group_id: str
     task: Task

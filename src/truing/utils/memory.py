@@ -23,7 +23,7 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4
 MAX_INT32 = 2**31 - 1
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files with the memory limit of a container; ``max`` is no limit."""
+"""Files with the memory limit of a container; ``max`` means no limit."""
 
 OUT_OF_MEMORY = re.compile(
     r"not enough memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive(?! descriptor)"

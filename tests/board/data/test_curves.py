@@ -104,7 +104,7 @@ def test_a_spike_among_many_is_in_its_bucket_with_its_update():
     assert (got["high"][at], got["high_at"][at], got["y"][at], got["low"][at]) == (9.0, 1235, 0.9, 0.0)
     at = 5678 // 10
     assert (got["low"][at], got["low_at"][at], got["y"][at]) == (-3.0, 5679, -0.3)
-    assert got["x"][0] == 5.5  # updates 1 to 10
+    assert got["x"][0] == 5.5  # steps 1 to 10
 
 
 def test_a_gap_has_no_bucket():

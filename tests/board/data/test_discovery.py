@@ -44,7 +44,7 @@ def test_a_folder_without_anything_has_nothing(tmp_path):
 def test_what_is_no_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     for each in ("file", "nothing"):
-        with pytest.raises(RecordError, match="is no folder"):
+        with pytest.raises(RecordError, match="is not a folder"):
             FolderIndex(tmp_path / each)
 
 
@@ -146,7 +146,7 @@ def test_a_folder_that_vanishes_is_reported_and_then_gone(tmp_path):
     assert len(board.answer("runs", {})["runs"]) == 2
     board.answer("run", {"run": "a"})
     shutil.rmtree(run)
-    with pytest.raises(RecordError, match=r"cannot read .*/a/|no run directory|there is no run"):
+    with pytest.raises(RecordError, match=r"cannot read .*/a/|not a run directory|there is no run"):
         board.answer("run", {"run": "a"})
     assert [each["run"] for each in board.answer("runs", {})["runs"]] == ["b"]
     assert list(board.overview._lines) == ["b"]

@@ -18,7 +18,7 @@ def answer_of(board, view, **query):
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_path, monkeypatch, compacted):
-    """One prompt an update; of a question that has no time, one update is read for the search."""
+    """One prompt a step; of a question that has no time, one step is read for the search."""
     with opened_run(tmp_path / "run") as writer:
         for step in range(TASKS):
             messages = ({"role": "user", "content": f"what is {step}?"},)

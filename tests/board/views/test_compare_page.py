@@ -14,7 +14,7 @@ from truing.board.views import compare as compare_page
 
 @pytest.fixture
 def two(tmp_path):
-    """Two runs of four updates; in the third, token 2 of a sample is another."""
+    """Two runs of four steps; in the third, token 2 of a sample is another."""
     for name, rate, token in (("a", 1e-3, 7), ("b/c", 2e-3, 8)):
         with opened_run(tmp_path / name, grpo={"steps": 4, "learning_rate": rate}) as writer:
             for step in range(4):

@@ -12,7 +12,7 @@ from truing.types.token import Excluded, Origin
 
 NAMES = [name for topic in TOPICS for word in topic.words for name in word.names]
 STUMBLED = (
-    "update, stage, rollout, group, advantage, inner epoch, ratio, clip, k1, k3, null band, FACT,"
+    "step, stage, rollout, group, advantage, inner epoch, ratio, clip, k1, k3, null band, FACT,"
     " sampled by the policy, template, forced"
 )
 

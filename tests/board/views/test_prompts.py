@@ -1,4 +1,4 @@
-"""Prompts and samples of all updates: counted as attempts, by hand."""
+"""Prompts and samples of all steps: counted as rollouts, by hand."""
 
 import statistics
 
@@ -11,7 +11,7 @@ from truing.board.queries import Board
 from truing.board.views import prompts
 from truing.errors import BadRequestError
 
-REWARDS = {  # of each task, update by update
+REWARDS = {  # of each task, step by step
     "easy": [(1.0, 1.0), (1.0, 1.5)],
     "hard": [(0.0, -1.0)],
     "mixed": [(1.0, 0.0), (0.5, NAN), (1.0, 0.25)],
@@ -22,7 +22,7 @@ REWARDS = {  # of each task, update by update
 
 @pytest.fixture
 def prompts_board(tmp_path):
-    """Five prompts over three updates; each attempt's ``messages`` ask for the task by its name."""
+    """Five prompts over three steps; each rollout's ``messages`` ask for the task by its name."""
     with opened_run(tmp_path / "run") as writer:
         for step in range(3):
             rows = []
@@ -93,7 +93,7 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
             rows.append(changed(make_sample(f"{name}#{i}"), reward=reward, **own))
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
-        write(writer, 1, rows=rows[3:])  # an attempt of the same name in another update is another
+        write(writer, 1, rows=rows[3:])  # a rollout of the same name in another step is another
     (task,) = answer_of(Board(tmp_path))["tasks"]
     assert (task["attempts"], task["pass_rate"]) == (3, pytest.approx(1 / 3))
     assert answer_of(Board(tmp_path), "samples")["count"] == 5
@@ -191,9 +191,9 @@ def test_lists_come_in_pages(prompts_board, monkeypatch):
         ("tasks", {"order": "nothing"}, "cannot be sorted by nothing"),
         ("samples", {"order": "pass_rate"}, "cannot be sorted by pass_rate"),
         ("samples", {"start": "-5"}, "start is out of range"),
-        ("samples", {"start": "1.5"}, "start is no integer"),
-        ("samples", {"least": "much"}, "least is no number"),
-        ("samples", {"most": "nan"}, "most is no number"),
+        ("samples", {"start": "1.5"}, "start is not an integer"),
+        ("samples", {"least": "much"}, "least is not a number"),
+        ("samples", {"most": "nan"}, "most is not a number"),
         ("tasks", {"start": "9" * 30}, "start is out of range"),
     ],
 )
@@ -248,6 +248,6 @@ def test_words_that_cannot_be_read_are_reported_and_the_lists_stand(prompts_boar
     assert [each["answer"] is None for each in answer["samples"]] == [
         each["update"] == 1 for each in answer["samples"]
     ]
-    answer = answer_of(prompts_board, text="do ")  # "hard" and "once" were drawn in no other update
+    answer = answer_of(prompts_board, text="do ")  # "hard" and "once" were drawn in no other step
     assert (answer["unread"], answer["unreadable_count"], answer["count"]) == (0, 1, 2)
     assert "step 0 of stage grpo are missing" in answer["unreadable"][0]

@@ -12,7 +12,7 @@ from truing.record.update_columns import columns_of
 
 @pytest.fixture
 def run_board(tmp_path):
-    """Three updates of SFT, four of GRPO, evaluations between them, and events of all kinds."""
+    """Three steps of SFT, four of GRPO, evaluations between them, and events of all kinds."""
     with opened_run(tmp_path / "run", eval={"every": 1}) as writer:
         writer.write_event("eval", **evaluation("base", 0.1))
         for step in range(3):
@@ -27,7 +27,7 @@ def run_board(tmp_path):
         writer.write_event("eval", **evaluation("grpo@2", 0.4))
         writer.write_event("eval", **evaluation("elsewhere@x", 0.5))
         writer.write_event("resumed", stage="grpo", step=4, suppress={})
-        writer.write_event("incident", what="x", stage="grpo", step=3, text="an attempt failed")
+        writer.write_event("incident", what="x", stage="grpo", step=3, text="a rollout failed")
         writer.write_event("pause", need=3)
         writer.write_event("checkpoint", name="grpo-4")
         writer.write_event(
@@ -67,11 +67,11 @@ def test_what_happened_is_reported_newest_first_and_counts_from_one(run_board):
     assert [(each["kind"], each["text"]) for each in run_board["events"]] == [
         ("stopped", "it broke\n  got: 5"),
         ("pause", "need 3"),
-        ("incident", "grpo 4: an attempt failed"),
-        ("resumed", "grpo: resumed after 4 updates"),
+        ("incident", "grpo 4: a rollout failed"),
+        ("resumed", "grpo: resumed after 4 steps"),
         ("eval", "elsewhere@x: 0.500 [0.400, 0.600] (assumes many tasks) of 8 tasks"),
         ("eval", "grpo@2: 0.400 [0.300, 0.500] (assumes many tasks) of 8 tasks"),
-        ("stage", "grpo: 4 updates, from 1"),
+        ("stage", "grpo: 4 steps, from 1"),
         ("eval", "after_sft: 0.300 [0.200, 0.400] (assumes many tasks) of 8 tasks"),
         ("eval", "sft@2: 0.200 [0.100, 0.300] (assumes many tasks) of 8 tasks"),
         ("eval", "sft@1: 0.200 [0.100, 0.300] (assumes many tasks) of 8 tasks"),

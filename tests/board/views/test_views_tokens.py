@@ -71,7 +71,7 @@ def test_streams_are_those_of_the_record(board, trained, name, stage):
 
 @pytest.mark.parametrize(("name", "stage"), [("mini", "grpo"), ("critic", "ppo")])
 def test_ratios_clips_and_kl_are_those_that_the_run_measured(board, trained, name, stage):
-    """The trainer's own metrics of each update, from its tokens one by one."""
+    """The trainer's own metrics of each step, from its tokens one by one."""
     steps = {step.step: step for step, _ in rows_of(trained / name, stage)}
     for number, step in steps.items():
         ratios, clipped, kls = [], 0, []

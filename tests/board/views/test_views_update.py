@@ -1,4 +1,4 @@
-"""An update, its samples and groups are what the record says."""
+"""A step, its samples and groups are what the record says."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def test_bins_of_ratios_are_where_they_were(tmp_path):
 
 
 def finding_codes(*events):
-    """Codes on the page of each of four updates, on its first sample, and on the sample's own page."""
+    """Codes on the page of each of four steps, on its first sample, and on the sample's own page."""
     board, codes = events[-1], []
     for update in ("1", "2", "3", "4"):
         answer = board.answer("update", at(update=update))
@@ -90,7 +90,7 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
         sample = "0/grpo/1/0/0"
         writer.write_event("finding", **finding("LEN001", step=1))
         writer.write_event("finding", **finding("MSK001", "PROVEN", step=1, sample_id=sample, start=1, end=3))
-        # the same rule, once more in another update: folded on the run's page, and not on this one's
+        # the same rule, once more in another step: folded on the run's page, and not on this one's
         writer.write_event("finding", **finding("MSK001", "PROVEN", step=3, sample_id="0/grpo/3/0/0", end=2))
     assert finding_codes(Board(tmp_path)) == [
         [[], {}, []],
@@ -114,9 +114,7 @@ def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
         writer.write_event("finding", **named)
         incident = {"stage": "grpo", "step": 0, "text": "held back"}
         writer.write_event("incident", what="held_back", **incident)
-        writer.write_event(
-            "incident", what="held_back", **incident | {"step": 1, "text": "of another update"}
-        )
+        writer.write_event("incident", what="held_back", **incident | {"step": 1, "text": "of another step"})
     board = Board(tmp_path)
     (head,) = board.answer("run", {"run": "run"})["findings"]
     assert head["samples"] == [
@@ -173,7 +171,7 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
     assert (shown["undone"], shown["excerpt"]) == ("undone by a rollback: see abandoned/grpo-1", [])
     assert board.answer("samples", {"run": "run", "found": "1"})["count"] == 0
     log = [(each["kind"], each["text"]) for each in board.answer("run", {"run": "run"})["events"]]
-    assert log[0] == ("rollback", "grpo: back to 1 updates: it broke")
+    assert log[0] == ("rollback", "grpo: back to 1 steps: it broke")
 
 
 def test_a_group_is_reported_best_first_and_without_a_reward_last(tmp_path):

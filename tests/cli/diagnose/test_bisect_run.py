@@ -34,7 +34,7 @@ def test_the_part_that_differs_is_named_in_text_and_json_with_exit_1(mini, tmp_p
         ).run
     result = invoke("bisect", str(run))
     assert result.exit_code == 1
-    assert "update 1 of grpo" in result.stdout
+    assert "step 1 of grpo" in result.stdout
     assert "differs: loss (computed in truing.ops.losses:policy_loss)" in result.stdout
     output = json.loads(invoke("bisect", str(run), "--json").stdout)
     assert (output["guilty"], output["stage"], output["update"]) == ("loss", "grpo", 1)
@@ -43,7 +43,7 @@ def test_the_part_that_differs_is_named_in_text_and_json_with_exit_1(mini, tmp_p
 
 @pytest.fixture
 def cut_is_suspected(monkeypatch):
-    """All attempts of these runs are truncated: as if a rule suspected a fault in that."""
+    """All rollouts of these runs are truncated: as if a rule suspected a fault in that."""
     monkeypatch.setattr(len003, "Verdict", SimpleNamespace(FACT=Verdict.SUSPECT))
 
 
@@ -92,7 +92,7 @@ def test_two_runs_first_differ_at_a_key_a_step_and_a_token(mini, tmp_path):
     assert rewards_are_from_python(one)
     same = invoke("compare", str(one), str(twin))
     assert same.exit_code == 0, same.stdout
-    assert "updates are the same, token by token" in same.stdout
+    assert "steps are the same, token by token" in same.stdout
     output = json.loads(invoke("compare", str(one), str(other), "--json").stdout)
     assert [each["key"] for each in output["recipe"]] == ["sampling.temperature"]
     at = output["first_difference"]
@@ -114,7 +114,7 @@ def test_a_later_first_difference_is_found(mini, tmp_path):
     output = json.loads(invoke("compare", *map(str, runs), "--json").stdout)
     assert [each["key"] for each in output["recipe"]] == ["grpo.learning_rate"]
     assert (output["first_difference"]["stage"], output["first_difference"]["step"]) == ("grpo", 0)
-    assert output["first_difference"]["what"] == "weights after the update"
+    assert output["first_difference"]["what"] == "weights after the step"
     assert output["same_updates"] == table["sft"]["steps"]
 
 

@@ -31,7 +31,7 @@ def test_a_run_that_lost_updates_is_not_judged_clean(broken, tmp_path):
     (run / "steps.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
     result = truing("check", run)
     assert result.code == 2
-    assert f"{len(lines) - 4} updates have no line" in result.err
+    assert f"{len(lines) - 4} steps have no line" in result.err
 
 
 def test_a_finding_has_its_place_its_tokens_and_what_to_do(broken):

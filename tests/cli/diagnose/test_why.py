@@ -39,7 +39,7 @@ def test_a_ruled_out_cause_is_printed_with_its_reason(runs):
     assert result.code == 0
     assert "grpo: the reward does not clearly go up" in result.out
     assert "ruled out a bug in ADV, " in result.out
-    assert "rules are clean over up to 15 updates" in result.out
+    assert "rules are clean over up to 15 steps" in result.out
     assert "cheapest open test: " in result.out
 
 
@@ -47,7 +47,7 @@ def test_a_proven_bug_comes_first_with_what_to_discard(runs):
     result = truing("why", runs / "ill")
     lines = [line for line in result.out.splitlines() if line.startswith("found")]
     assert lines[0].startswith("found     PROVEN MSK003")
-    assert "MSK003: discard checkpoints of grpo after 0 updates, and all later; run again: grpo" in result.out
+    assert "MSK003: discard checkpoints of grpo after 0 steps, and all later; run again: grpo" in result.out
 
 
 def test_json_has_every_hypothesis(runs):
@@ -64,7 +64,7 @@ def test_a_run_without_rewards_is_an_error(tmp_path):
     package.train({**MINI, "stages": ["sft"]}, out=tmp_path / "run", on_event=lambda *_: None)
     result = truing("why", tmp_path / "run")
     assert result.code == 2
-    assert "no update with a reward" in result.err
+    assert "no step with a reward" in result.err
 
 
 def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path):
@@ -160,8 +160,8 @@ def test_updates_that_moved_the_policy_far_are_not_too_small(runs, metrics, sign
     history = run_history(runs / "healthy", **metrics)
     assert not history.reward_trend.learns
     found = {each.name: each for each in update_size(history)}
-    assert found["updates are too small"].state == "ruled out"
-    assert found["updates are too large"].state == "open"
-    assert sign in found["updates are too large"].because
+    assert found["optimizer steps are too small"].state == "ruled out"
+    assert found["optimizer steps are too large"].state == "open"
+    assert sign in found["optimizer steps are too large"].because
     rate = history.recipe.grpo.learning_rate / 10
-    assert f"learning_rate={rate:g}" in found["updates are too large"].test
+    assert f"learning_rate={rate:g}" in found["optimizer steps are too large"].test

@@ -1,4 +1,4 @@
-"""The warning about a run that has lost updates is for runs alone."""
+"""The warning about a run that has lost steps is for runs alone."""
 
 import pytest
 

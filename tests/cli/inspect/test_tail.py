@@ -105,7 +105,7 @@ def test_a_run_that_is_killed_meanwhile_is_shown_as_crashed(train):
     assert outcome.code == 0
     assert "mini · crashed" in outcome.out
     assert "no process writes it" in outcome.out
-    assert "s left\n" in outcome.out.split("╭─", 1)[0]  # an update was printed while it ran
+    assert "s left\n" in outcome.out.split("╭─", 1)[0]  # a step was printed while it ran
 
 
 def test_ctrl_c_ends_it_quietly(finished, monkeypatch):
@@ -138,7 +138,7 @@ def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_
     assert write(6, events[:-1]).current_stage == ("grpo", 3, 3)
     assert write(4, [*events[:-1], rollback]).current_stage == ("grpo", 1, 3)
     assert out.getvalue().endswith(
-        "grpo 3: rolled back to the state after 1 steps: KL rose; undone updates: abandoned/1\n"
+        "grpo 3: rolled back to the state after 1 steps: KL rose; undone steps: abandoned/1\n"
     )
     assert write(6, [*events[:-1], rollback, events[-1]]).state == "finished"
     before = out.getvalue().count("base: reward")
@@ -186,7 +186,7 @@ def test_a_folder_without_a_run_is_named(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         outcome = command("tail", folder)
         assert outcome.code == 2
-        for part in ("is no run directory", "got: no run.json", "expected: ", "remedy: "):
+        for part in ("is not a run directory", "got: no run.json", "expected: ", "remedy: "):
             assert part in outcome.err
 
 

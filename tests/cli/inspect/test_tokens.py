@@ -177,7 +177,7 @@ def test_render_is_pure_and_fits_a_narrow_terminal():
 
 def test_a_step_or_sample_that_is_missing_is_named(run):
     steps = RunReader(run).steps()
-    with pytest.raises(RecordError, match=r"stage rl, update 1\n(?s:.*)sft up to 2; grpo up to 1"):
+    with pytest.raises(RecordError, match=r"stage rl, step 1\n(?s:.*)sft up to 2; grpo up to 1"):
         choose_step(steps, "rl", 1)
     table = RunReader(run).find_table("grpo", 0)
     for named in ("0", "3", "-1", "sft00"):

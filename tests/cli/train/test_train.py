@@ -23,7 +23,7 @@ class Interrupt(Exception):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """What `truing train` printed of the mini recipe, with a line for each update, its words and its run."""
+    """What `truing train` printed of the mini recipe, with a line for each step, its words and its run."""
     folder = tmp_path_factory.mktemp("train")
     (folder / "recipe.toml").write_text(to_toml(resolve(mini_table())))
     words = ("train", folder / "recipe.toml", "--out", folder / "run", "--json")
@@ -71,7 +71,7 @@ def test_without_json_it_ends_with_the_gains_the_run_and_the_next_commands(toml,
     outcome = command("train", toml(), "--out", tmp_path / "run")
     shown = " ".join(outcome.out.split())
     # the model is untrained: all its answers are truncated
-    text = "doctor: 6 updates judged, 1 CANNOT TELL (RWD006), 1 FACT (LEN003): truing check "
+    text = "doctor: 6 steps judged, 1 CANNOT TELL (RWD006), 1 FACT (LEN003): truing check "
     assert f"{text}{tmp_path / 'run'}" in shown
     assert "FACT LEN003 attempts-cut-off: " in " ".join(outcome.err.split())
     assert shown.count("95 %") == 1
@@ -150,13 +150,13 @@ def test_the_last_lines_name_what_the_doctor_found_the_strongest_first(toml, tmp
     with FAULTS["optimizer-skips"].plant():
         outcome = command("train", toml(doctor={"stop": False}), "--out", tmp_path / "run")
     (line,) = (line for line in outcome.out.splitlines() if line.startswith("doctor: "))
-    assert re.match(r"doctor: 6 updates judged, \d PROVEN \(OPT001\b.*\).*, 1 FACT \(LEN003\): ", line)
+    assert re.match(r"doctor: 6 steps judged, \d PROVEN \(OPT001\b.*\).*, 1 FACT \(LEN003\): ", line)
     assert line.endswith(f"truing check {tmp_path / 'run'}")
 
 
 def test_of_a_clean_run_the_last_lines_report_no_finding(toml, tmp_path):
     outcome = command("train", toml(), 'stages=["sft"]', "sft.steps=1", "--out", tmp_path / "run")
-    assert f"doctor: 1 update judged, no rule found anything: truing check {tmp_path / 'run'}" in outcome.out
+    assert f"doctor: 1 step judged, no rule found anything: truing check {tmp_path / 'run'}" in outcome.out
 
 
 @pytest.mark.parametrize("words", [["--step", "1"], ["--resume", "--stage", "sft"]])

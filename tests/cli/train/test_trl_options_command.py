@@ -53,7 +53,7 @@ def test_the_command_of_the_field_report(rows, tmp_path, monkeypatch):
     (line,) = outcome.out.splitlines()
     assert json.loads(line)["run"] == str(run)
     for note in (
-        "note: --batch-size 8 counts answers: 2 prompts of 4 per update; so few detect only large changes",
+        "note: --batch-size 8 counts rollouts: 2 prompts of 4 per step; so few detect only large changes",
         "note: --batch-size, --num-generations, --max-steps, --scale-rewards: for stage grpo alone; sft as",
         "note: --no-peft: sft.learning_rate = 0.0003, grpo.learning_rate = 0.0002 were chosen for an adapter",
         "training prompts are truncated to 200 tokens: user messages lost ",

@@ -45,6 +45,6 @@ def test_the_finding_names_row_token_both_ids_and_both_lengths():
     ((found,), _) = examine(rule.example(), [rule])
     claim = found.claim
     assert (claim.row, claim.start, claim.end) == (0, 5, 6)
-    assert "in 1 row; the first is token 5" in claim.what
+    assert "in 1 sample; the first is token 5" in claim.what
     assert claim.got == "id 40, and 3 ids in all"
     assert claim.expected == "id 31, and 4 ids in all, as sampled"

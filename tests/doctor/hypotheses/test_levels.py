@@ -1,4 +1,4 @@
-"""Levels of a number over the updates of a stage."""
+"""Levels of a number over the steps of a stage."""
 
 import random
 import time
@@ -30,7 +30,7 @@ def test_equal_windows_have_equal_means():
 
 
 def test_a_long_stage_is_judged_in_time():
-    """The doctor judges the whole stage after each update."""
+    """The doctor judges the whole stage after each step."""
     rng = random.Random(0)
     values = [rng.random() for _ in range(40_000)]
     start = time.process_time()

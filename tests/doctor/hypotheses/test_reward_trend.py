@@ -72,6 +72,6 @@ def test_a_rise_without_the_main_part_of_the_reward_is_not_called_learning():
     assert rising.learns
     alone = replace(rising, unearned=("exact",))
     assert (alone.rises, alone.learns) == (True, False)
-    assert alone.summary().startswith("the reward goes up, but no attempt earns anything of exact: 0.1")
+    assert alone.summary().startswith("the reward goes up, but no rollout earns anything of exact: 0.1")
     flat = replace(reward_trend([0.1] * 10), unearned=("exact",))
     assert flat.summary().startswith("the reward does not clearly go up")

@@ -13,7 +13,7 @@ def _noisy(rng, value, share=0.05):
 
 
 def healthy(seed, **series):
-    """Logs of TRL's GRPO, a dict per update; ``series`` are functions of (share of the run, rng)."""
+    """Logs of TRL's GRPO, a dict per step; ``series`` are functions of (share of the run, rng)."""
     rng = random.Random(seed)
     usual = {
         "loss": lambda t, r: r.gauss(0, 0.02),
@@ -122,7 +122,7 @@ def critic(seed, explained):
 
 
 def attempts(step, scores, inputs=None):
-    """A rollout dump of verl: four attempts at each prompt, unless told otherwise."""
+    """A rollout dump of verl: four rollouts of each prompt, unless told otherwise."""
     prompts = inputs or [f"what is {index // 4}?" for index in range(len(scores))]
     return [
         {"input": prompt, "output": f"it is {score}", "gts": "1", "score": score, "step": step, "acc": score}

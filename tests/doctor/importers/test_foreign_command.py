@@ -20,7 +20,7 @@ def test_a_clean_log_says_how_much_was_not_checked(tmp_path):
     (unchecked,) = re.findall(r"(\d+) were not checked", outcome.out)
     (exact,) = re.findall(r"scalars only: (\d+) exact rules not checked", outcome.out)
     assert 40 < int(exact) <= int(unchecked)
-    assert "(trl): 60 records, updates 1 to 60\n" in outcome.out
+    assert "(trl): 60 records, steps 1 to 60\n" in outcome.out
     assert "columns: 9 read, 1 known and unused; --verbose names them\n" in outcome.out
     assert "not understood" not in outcome.out
     whole = truing("check", tmp_path, "--verbose").out

@@ -1,4 +1,4 @@
-"""How a number goes over a log: a reward that falls, a KL that jumps, a log of every fifth update."""
+"""How a number goes over a log: a reward that falls, a KL that jumps, a log of every fifth step."""
 
 import json
 import math
@@ -105,11 +105,11 @@ def test_an_entropy_that_explodes_while_the_reward_does_not_rise(tmp_path):
 
 
 def every_fifth(seed, alike):
-    """Means over five updates of ten groups each, and the norm of the last update alone."""
+    """Means over five steps of ten groups each, and the norm of the last step alone."""
     rng, logs = random.Random(seed), healthy(seed)[:40]
     for i, log in enumerate(logs):
         shares = [sum(rng.random() < alike for _ in range(10)) / 10 for _ in range(5)]
-        shares = [1.0 if rng.random() < 0.6 else share for share in shares]  # many updates without signal
+        shares = [1.0 if rng.random() < 0.6 else share for share in shares]  # many steps without signal
         log |= {"step": 5 * (i + 1), "frac_reward_zero_std": sum(shares) / 5}
         log["grad_norm"] = 0.0 if shares[-1] == 1 else 0.5
         log["reward"] = 0.9 + rng.gauss(0, 0.03)
@@ -147,7 +147,7 @@ def test_a_table_with_reward_its_deviation_and_kl_is_enough(tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(["step,reward,reward_std,kl", *rows]))
     findings = findings_of(tmp_path / "a.csv")
     assert set(findings) == {"RWD010", "KLD003", "ADV004"}
-    assert "from 0.6 to 0; it broke at update 20" in findings["RWD010"].claim.what
+    assert "from 0.6 to 0; it broke at step 20" in findings["RWD010"].claim.what
 
 
 def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
@@ -157,7 +157,7 @@ def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
     rewards = {step.step + 1: step.metrics["reward/mean"] for step in judged.imported.steps}
     assert (len(rewards), rewards[40], rewards[41]) == (50, logs[39]["reward"], 0.77)
     assert judged.imported.notes == [
-        "the log goes back from 50 to 41: of updates told twice the later telling is read"
+        "the log goes back from 50 to 41: of a step with two records the later is read"
     ]
 
 
@@ -211,7 +211,7 @@ def test_published_logs_are_reported_as_they_are_labelled(data):
     for run, (label, codes) in expected.items():
         assert ("RWD010" in codes) is (label in ("collapsed", "degraded")), run
         if label.startswith("healthy"):
-            assert codes <= {"LEN003"}, run  # half of all attempts are cut: a fact about some of them
+            assert codes <= {"LEN003"}, run  # half of all rollouts are cut: a fact about some of them
 
 
 def test_the_healthy_runs_of_the_reports_are_those_of_the_detection_matrix(request):

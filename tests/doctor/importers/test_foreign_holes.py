@@ -104,7 +104,7 @@ def test_a_gradient_of_0_beside_unequal_rewards_is_found_and_no_rate_helps(tmp_p
     output = json.loads(truing("why", tmp_path, "--json").out)
     assert not output["reward"]["learns"]
     assert not any("learning rate" in each["test"] for each in output["hypotheses"])
-    assert "look at this first: 60 updates in a row" in truing("why", tmp_path).out
+    assert "look at this first: 60 steps in a row" in truing("why", tmp_path).out
 
 
 def test_a_gradient_of_0_is_not_checked_where_nothing_tells_whether_rewards_differ(tmp_path):
@@ -149,15 +149,15 @@ def losses(*values, **also):
 
 FALLS = [2.0 * 0.97**i for i in range(30)]
 SUPERVISED = {
-    "0 from the start": ([0.0] * 30, {"OPT016"}, "the loss is exactly 0 from update 1 on"),
-    "0 after one": ([1.8, *[0.0] * 30], {"OPT016"}, "from update 2 on, after 1.8"),
-    "0 at the end": ([*FALLS, *[0.0] * 6], {"OPT016"}, "from update 31 on, after 0.8"),
+    "0 from the start": ([0.0] * 30, {"OPT016"}, "the loss is exactly 0 from step 1 on"),
+    "0 after one": ([1.8, *[0.0] * 30], {"OPT016"}, "from step 2 on, after 1.8"),
+    "0 at the end": ([*FALLS, *[0.0] * 6], {"OPT016"}, "from step 31 on, after 0.8"),
     "jumps to ln V": (
         [*FALLS, *[11.9] * 30],
         {"OPT016"},
-        "to 11.9 at update 31, and stays there: about that",
+        "to 11.9 at step 31, and stays there: about that",
     ),
-    "jumps": ([*FALLS, *[4.5] * 30], {"OPT016"}, "to 4.5 at update 31"),
+    "jumps": ([*FALLS, *[4.5] * 30], {"OPT016"}, "to 4.5 at step 31"),
     "learns": (FALLS, set(), ""),
     "is memorized": ([2 * 0.7**i if i < 30 else 0.0 for i in range(50)], set(), ""),
     "spike": ([*FALLS, 9.0, 5.0, *[0.8] * 10], set(), ""),

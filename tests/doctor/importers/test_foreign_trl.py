@@ -20,7 +20,7 @@ def random_reward(completions, **_):
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
-    """What a run of three updates leaves behind."""
+    """What a run of three steps leaves behind."""
     from truing.models.load import load
 
     folder = tmp_path_factory.mktemp("left")

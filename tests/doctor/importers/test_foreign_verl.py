@@ -27,7 +27,7 @@ def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
     run = import_run(read_log(json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5))))
     assert (run.trainer, len(run.steps)) == ("verl", STEPS)
     step = run.steps[0]
-    assert step.step == 0  # its step 1 is our first update
+    assert step.step == 0  # its step 1 is our first step
     assert step.setup.algo == "ppo"
     assert step.metrics["value/centred_explained_variance"] == 0.5
     assert step.metrics["advantage/max_abs"] == 3.5
@@ -141,7 +141,7 @@ def test_two_logs_and_a_stranger_among_dumps_are_errors(tmp_path):
     with pytest.raises(RecordError, match="several logs"):
         read_log(tmp_path)
     wrong = json_lines(tmp_path / "1.jsonl", [*attempts(1, [1.0]), {"input": "a"}])
-    with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is not an attempt"):
+    with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is not a rollout"):
         read_log(wrong)
 
 

@@ -17,29 +17,31 @@ TIED = {"reward": flat, "frac_reward_zero_std": constant(1.0)}
 CUT = {"reward": flat, "completions/clipped_ratio": constant(0.9)}
 STILL = {"reward": flat, "learning_rate": constant(0.0)}
 
+SMALL, LARGE = "optimizer steps are too small", "optimizer steps are too large"
+
 SHAPES = {
     "learns": (
         LEARNS,
         "train: the run learns: 0.3",
         set(),
-        {"updates are too small", "groups have no signal"},
+        {SMALL, "groups have no signal"},
     ),
-    "fell": (FELL, "train: the reward fell: from 0.8", {"updates are too large"}, {"updates are too small"}),
+    "fell": (FELL, "train: the reward fell: from 0.8", {LARGE}, {SMALL}),
     "cut since it fell": (
         CUT_SINCE,
         "train: the reward fell: from 0.8",
-        {"updates are too large"},
+        {LARGE},
         {"answers are cut", "groups have no signal"},
     ),
     "stands": (
         STANDS,
         "train: the reward does not clearly go up",
-        {"updates are too small"},
+        {SMALL},
         {"answers are cut"},
     ),
-    "tied": (TIED, "train: the reward does not", {"groups have no signal"}, {"updates are too small"}),
+    "tied": (TIED, "train: the reward does not", {"groups have no signal"}, {SMALL}),
     "cut": (CUT, "train: the reward does not", {"answers are cut"}, set()),
-    "rate 0": (STILL, "train: the reward does not", {"the learning rate is 0"}, {"updates are too small"}),
+    "rate 0": (STILL, "train: the reward does not", {"the learning rate is 0"}, {SMALL}),
 }
 
 
@@ -68,6 +70,6 @@ def test_updates_are_reported_by_the_numbers_of_the_log_and_the_rate_by_its_peak
         for i in range(1, 41)
     ]
     outcome = truing("why", json_lines(tmp_path / "log.jsonl", rows))
-    assert "it broke at update 125" in outcome.out
-    assert "update 25" not in outcome.out
+    assert "it broke at step 125" in outcome.out
+    assert "step 25" not in outcome.out
     assert "learning rate 0.0004, the reward fell" in outcome.out

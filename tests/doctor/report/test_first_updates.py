@@ -1,4 +1,4 @@
-"""The report of an update: what it shows of each family, by hand-made rows of the tiny model's tokenizer."""
+"""The report of a step: what it shows of each family, by hand-made rows of the tiny model's tokenizer."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A finding that comes back in every update is told once: the strongest, since when, and how often."""
+"""A finding that comes back in every step is told once: the strongest, since when, and how often."""
 
 import json
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def finding(verdict, step, code="REF003", stage="grpo"):
 
 @pytest.fixture
 def diagnosis():
-    """Suspected at update 3, seen again at 5, proven at 9 and 10."""
+    """Suspected at step 3, seen again at 5, proven at 9 and 10."""
     results = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
     results += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
     return Diagnosis(select_rules(["REF003"]), findings={"REF003": results}, steps_checked={"REF003": 10})
@@ -33,7 +33,7 @@ def diagnosis():
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
     (sentence,) = tainted_checkpoints(diagnosis, RECIPE)
-    assert sentence.startswith("REF003: discard checkpoints of grpo after 2 updates, and all later")
+    assert sentence.startswith("REF003: discard checkpoints of grpo after 2 steps, and all later")
     assert any("from grpo 3 on" in text for text, _ in report_lines(diagnosis, "RUN"))
 
 
@@ -42,7 +42,7 @@ def test_what_may_be_health_begins_no_taint():
     (sentence,) = tainted_checkpoints(
         Diagnosis(select_rules(["REF003"]), findings={"REF003": results}), RECIPE
     )
-    assert "after 8 updates" in sentence
+    assert "after 8 steps" in sentence
 
 
 def test_what_is_suppressed_taints_nothing(diagnosis):
@@ -53,7 +53,7 @@ def test_what_is_suppressed_taints_nothing(diagnosis):
 def test_a_finding_is_reported_once_in_every_form(diagnosis):
     texts = [text for text, _ in report_lines(diagnosis, "RUN")]
     heads = [text for text in texts if "REF003 a-name" in text]
-    assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 updates"]
+    assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 steps"]
     (reported,) = report_facts(diagnosis)["findings"]
     assert (reported["update"], reported["first_stage"], reported["first_update"], reported["updates"]) == (
         9,
@@ -64,7 +64,7 @@ def test_a_finding_is_reported_once_in_every_form(diagnosis):
     (result,) = json.loads(json.dumps(sarif(diagnosis, "x")))["runs"][0]["results"]
     assert (result["level"], result["occurrenceCount"]) == ("error", 4)
     (case,) = ElementTree.fromstring(junit(diagnosis, "x"))
-    assert case.find("failure").get("message").endswith("(grpo 9, first SUSPECT at grpo 3, in 4 updates)")
+    assert case.find("failure").get("message").endswith("(grpo 9, first SUSPECT at grpo 3, in 4 steps)")
 
 
 def test_a_finding_of_one_update_says_no_more_than_its_place():
@@ -81,7 +81,7 @@ def test_a_report_counts_one_as_one():
         text for text, _ in report_lines(one, "RUN")
     ]
     one.suppressed = {"REF003": "by hand"}
-    assert "suppressed REF003 (1 update): by hand" in [text for text, _ in report_lines(one, "RUN")]
+    assert "suppressed REF003 (1 step): by hand" in [text for text, _ in report_lines(one, "RUN")]
 
 
 def test_what_a_rule_cannot_tell_is_counted():
@@ -116,7 +116,7 @@ def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_
         (Verdict.SUSPECT, 0),
         (Verdict.PROVEN, 2),
     ]
-    assert live.diagnosis.findings == {}, "a long run has no memory for the findings of each update"
+    assert live.diagnosis.findings == {}, "a long run has no memory for the findings of each step"
 
 
 def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():

@@ -27,7 +27,7 @@ def summary_of(folder):
 
 
 def ended(folder, *events, stages=("grpo",), **recipe):
-    """A run with an update and these events, which nobody writes any more."""
+    """A run with a step and these events, which nobody writes any more."""
     with opened_run(folder, stages=list(stages), **recipe) as writer:
         write(writer, 0, stages[0])
         for kind, told in events:
@@ -110,7 +110,7 @@ def test_real_runs_end_as_they_are_reported(tmp_path, mini, monkeypatch):
     now = summary_of(tmp_path / "given-up")
     assert (now.state, now.why[:33]) == ("given up", "grpo is unstable after 2 rollback")
     kept = summary_of(tmp_path / "given-up/abandoned/grpo-1")
-    assert (kept.state, kept.why) == ("undone", "the guard rolled back these updates")
+    assert (kept.state, kept.why) == ("undone", "the guard rolled back these steps")
     assert kept.seconds > 0
 
 

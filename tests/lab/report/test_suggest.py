@@ -100,7 +100,7 @@ def test_an_exact_rule_is_settled_by_a_check(suggested):
     assert (found.rules, found.changes, found.arm) == ((rule.code,), (), "")
     assert (found.found, found.minutes) == (True, 0.5)
     assert found.title.startswith(f"{rule.code}: ")
-    assert found.test == f"check {rule.code} on two updates"
+    assert found.test == f"check {rule.code} on two steps"
 
 
 @pytest.mark.parametrize("code", RULE_ARMS)
@@ -124,15 +124,15 @@ def test_remedies_are_of_rules_and_recipes_that_there_are():
 def test_a_reward_that_falls_again(suggested):
     curve = [0.2] * 10 + [0.8] * 10 + [0.6] * 10 + [0.3] * 10
     (found,) = suggested(curve=curve, std=0.5)
-    assert found.title == "Updates undo what was learned"
-    assert found.because == "the reward was 0.800 over 10 updates, and 0.300 over the last 10"
+    assert found.title == "Steps undo what was learned"
+    assert found.because == "the reward was 0.800 over 10 steps, and 0.300 over the last 10"
     rate = resolve(MINI).grpo.learning_rate / 3
     assert found.changes == (f"grpo.learning_rate={rate:g}",)
     assert found.found
 
 
 def test_a_fall_within_the_noise_is_none(suggested):
-    """Twelve rollouts an update, ten updates: 4 × 0.5 ÷ √120 is 0.183."""
+    """Twelve rollouts a step, ten steps: 4 × 0.5 ÷ √120 is 0.183."""
     assert suggested(curve=[0.8] * 30 + [0.8 - 0.182] * 10, std=0.5) == []
     assert len(suggested(curve=[0.8] * 30 + [0.8 - 0.184] * 10, std=0.5)) == 1
 

@@ -49,7 +49,7 @@ def test_a_digest_says_what_an_arm_is(lab):
     assert one.digest == resolve_arm(lab, "another", ["grpo.steps=3"]).digest
     assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=4"]).digest
     assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=3", "seed=7"]).digest
-    assert one.job(1).arm.digest == one.digest, "seeds of pairs are no part of it"
+    assert one.job(1).arm.digest == one.digest, "seeds of pairs are not part of it"
     assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=3", "fault=sign"]).digest
 
 
@@ -154,7 +154,7 @@ def test_two_arms_that_are_one_are_refused(tmp_path):
 
 def test_a_change_that_no_recipe_has(tmp_path):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", "grpo.lerning_rate=1")})
-    with pytest.raises(LabError, match=r"arm changed of h01 is no recipe: .*lerning_rate"):
+    with pytest.raises(LabError, match=r"arm changed of h01 is not a recipe: .*lerning_rate"):
         arms(lab)
 
 

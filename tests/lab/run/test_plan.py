@@ -102,7 +102,7 @@ def test_an_arm_that_is_no_recipe_stops_no_other(tmp_path):
     lab = lab_in(tmp_path, {"h01": bad, "h02": other(header(), 3)}, "family = 2")
     steps = plan(lab)
     assert [bool(step.refused) for step in steps] == [True, False]
-    assert "arm changed of h01 is no recipe" in steps[0].refused
+    assert "arm changed of h01 is not a recipe" in steps[0].refused
     facts = json.loads(json.dumps(steps[0].facts(), allow_nan=False))
     assert (facts["minutes"], facts["runs"]) == (None, None)
 

@@ -1,4 +1,4 @@
-"""Whole runs with ``episode.processes``: the same bits as in threads, and trouble costs attempts only."""
+"""Whole runs with ``episode.processes``: the same bits as in threads, and trouble costs rollouts only."""
 
 import psutil
 import pytest

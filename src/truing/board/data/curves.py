@@ -1,4 +1,4 @@
-"""Reduces curves to the resolution of a screen: a point per update, or per bucket with mean and range."""
+"""Reduces curves to the resolution of a screen: a point per step, or per bucket with mean and range."""
 
 import math
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ POINTS = 600
 def curve(
     values_N: NDArray[np.float64], start: int = 0, end: int | None = None, log: bool = False
 ) -> dict[str, Any]:
-    """Return a range of a metric's history: `x` counts updates of the run from 1.
+    """Return a range of a metric's history: `x` counts steps of the run from 1.
 
-    Up to ``POINTS`` updates are points. More are grouped in buckets of equal width: `y` is the mean, `low`
-    and `high` are minimum and maximum, and `low_at` and `high_at` their updates, so that no spike is lost.
+    Up to ``POINTS`` steps are points. More are grouped in buckets of equal width: `y` is the mean, `low`
+    and `high` are minimum and maximum, and `low_at` and `high_at` their steps, so that no spike is lost.
     Missing values are left out, as are values without a position: `infinite` counts infinite values,
     `not_above_0` values ≤ 0 on a log axis. `last` is the last value, drawn or not.
     """
@@ -56,7 +56,7 @@ def _buckets(values_N: NDArray[np.float64], at_N: NDArray[np.int64]) -> Mapping[
 
 
 def _first(at_N: NDArray[np.int64], owner_N: NDArray[np.int64], matches_N: NDArray[np.bool_]) -> list[int]:
-    """Return the first matching update (from 1) of each bucket."""
+    """Return the first matching step (from 1) of each bucket."""
     indices = np.flatnonzero(matches_N)
     _, first = np.unique(owner_N[indices], return_index=True)
     return (at_N[indices[first]] + 1).tolist()

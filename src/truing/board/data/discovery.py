@@ -49,7 +49,7 @@ class FolderIndex:
     def __post_init__(self) -> None:
         if not self.root.is_dir():
             raise RecordError(
-                f"{self.root} is no folder", expected="a folder with runs", remedy="truing board runs"
+                f"{self.root} is not a folder", expected="a folder with runs", remedy="truing board runs"
             )
         self.root = self.root.resolve()
         self.rescan()

@@ -33,11 +33,11 @@ def _text(event: Event) -> str:
         case "eval":
             return f"{payload['name']}: {read_estimate(payload)}"
         case "stage":
-            return f"{payload['stage']}: {payload['steps']} updates, from {payload['first_step'] + 1}"
+            return f"{payload['stage']}: {payload['steps']} steps, from {payload['first_step'] + 1}"
         case "rollback":
-            return f"{payload['stage']}: back to {payload['to']} updates: {payload['reason']}"
+            return f"{payload['stage']}: back to {payload['to']} steps: {payload['reason']}"
         case "resumed":
-            return f"{payload['stage']}: resumed after {payload['step']} updates"
+            return f"{payload['stage']}: resumed after {payload['step']} steps"
         case "finished":
             return ""
     step = payload.get("step")
@@ -48,7 +48,7 @@ def _text(event: Event) -> str:
 
 
 def incidents_at(events: Sequence[Event], stage: str, step: int) -> list[str]:
-    """Return the incidents of an update."""
+    """Return the incidents of a step."""
     payload = [event.payload for event in events if event.kind == "incident"]
     return [str(each["text"]) for each in payload if (each.get("stage"), each.get("step")) == (stage, step)]
 
@@ -60,7 +60,7 @@ def startup_findings(events: Sequence[Event]) -> list[str]:
 
 
 def evaluations_at(run: IncrementalReader) -> list[dict[str, Any]]:
-    """Return each evaluation with its number of preceding updates and its interval."""
+    """Return each evaluation with its number of preceding steps and its interval."""
     columns = run.columns
     offsets = {name: start - int(columns.step[start]) for name, start, _ in columns.stages}
     ends = {name: end for name, _, end in columns.stages}

@@ -24,7 +24,7 @@ from truing.record.store import RUN, STEPS
 from truing.types.step_table import StepTable
 
 MAX_CACHED_UPDATES = 8
-"""Maximum updates whose samples are in memory."""
+"""Maximum steps whose samples are in memory."""
 
 
 class RunView:
@@ -64,7 +64,7 @@ class RunView:
             return f"the recipe in run.json cannot be read: {error}"
 
     def recipe_at(self, stage: str, step: int) -> Recipe | str:
-        """Return the recipe at an update, or why it is unknown."""
+        """Return the recipe at a step, or why it is unknown."""
         if isinstance(self.recipe, str):
             return self.recipe
         if stage not in self.recipe.stages:
@@ -91,32 +91,32 @@ class RunView:
         return (self.run.run_dir / STEPS).stat().st_mtime
 
     def findings(self, stage: str, step: int) -> list[RecordedFinding]:
-        """Return the findings of an update, without those of undone updates."""
+        """Return the findings of a step, without those of undone steps."""
         return [
             each for each in self.all_findings if (each.stage, each.step, each.undone) == (stage, step, "")
         ]
 
     def step_at(self, row: int) -> StepLine:
-        """Return the record of an update by its row."""
+        """Return the record of a step by its row."""
         return self.run.steps_reader.step_row(row)
 
     def row_index(self, stage: str, number: int) -> int:
-        """Return the row of an update by its stage and its number there, from 1."""
+        """Return the row of a step by its stage and its number there, from 1."""
         columns = self.run.columns
         if (row := columns.find(stage, number - 1)) is None:
             ends = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
             expected = (
                 f"up to {stage} {ends[stage]}" if stage in ends else ", ".join(ends) or "none is made yet"
             )
-            raise RecordError(f"{self.name} has no update {stage[:50]} {number}", expected=expected)
+            raise RecordError(f"{self.name} has no step {stage[:50]} {number}", expected=expected)
         return row
 
     def find_update(self, stage: str, number: int) -> StepLine:
-        """Return the record of an update by its stage and its number there, from 1."""
+        """Return the record of a step by its stage and its number there, from 1."""
         return self.step_at(self.row_index(stage, number))
 
     def find_sample(self, step: StepLine, name: str) -> tuple[StepTable, int]:
-        """Return the update of a sample, and the sample's index in it."""
+        """Return the step of a sample, and the sample's index in it."""
         table = self.table(step)
         for index, sample in enumerate(table.samples):
             if sample.sample_id == name:
@@ -124,7 +124,7 @@ class RunView:
         raise RecordError(f"{step.stage} {step.step + 1} has no sample {name[:200]}")
 
     def table(self, step: StepLine) -> StepTable:
-        """Return an update with its samples, verified by checksum."""
+        """Return a step with its samples, verified by checksum."""
         key = step.segment.sha256
         if key not in self._tables:
             self._tables[key] = self.run.reader.table(step)

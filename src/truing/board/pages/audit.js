@@ -1,4 +1,4 @@
-// An audit: another trainer's updates, checked by every rule.
+// An audit: another trainer's steps, checked by every rule.
 import { h, link, plural, setChildren, table } from "./dom.js";
 import { address, get } from "./api.js";
 import { finding } from "./finding.js";
@@ -11,7 +11,7 @@ export async function audit(page, query) {
   setChildren(
     page,
     h("h1", {}, query.audit),
-    h("p", { class: "quiet" }, "Audit of another trainer’s updates."),
+    h("p", { class: "quiet" }, "Audit of another trainer’s steps."),
     data.findings.length
       ? data.findings.map((each) => [finding(each, null), occurrences(each)])
       : h("div", { class: "finding clean" }, "No findings."),
@@ -40,10 +40,10 @@ export async function audit(page, query) {
   );
 }
 
-// The number of updates with the finding, the first of them, and why it was suppressed.
+// The number of steps with the finding, the first of them, and why it was suppressed.
 function occurrences(each) {
   const since =
-    each.updates > 1 ? `In ${each.updates} updates, since ${each.first_stage} ${each.first_update}. ` : "";
+    each.updates > 1 ? `In ${each.updates} steps, since ${each.first_stage} ${each.first_update}. ` : "";
   const silent = each.suppressed ? `Suppressed: ${each.suppressed}` : "";
   return since || silent ? h("p", { class: "quiet" }, since, silent) : null;
 }

@@ -1,19 +1,19 @@
-// Axes of charts: updates as their stage counts them, and log axes.
+// Axes of charts: steps as their stage counts them, and log axes.
 
-// The stage of an update of the run (counted from 1) and its number there; null before the first.
+// The stage of a step of the run (counted from 1) and its number there; null before the first.
 export function updateAt(x, spans) {
   const row = Math.round(x) - 1;
   const span = spans.findLast((each) => row >= each.start);
   return span ? { stage: span.stage, update: row - span.start + span.first } : null;
 }
 
-// The same as text; "around" marks a point that is a mean of many updates.
+// The same as text; "around" marks a point that is a mean of many steps.
 export function updateLabel(x, spans, width = 1) {
   const at = updateAt(x, spans);
-  return at ? `${width > 1 ? "around " : ""}${at.stage} ${at.update}` : "before the first update";
+  return at ? `${width > 1 ? "around " : ""}${at.stage} ${at.update}` : "before the first step";
 }
 
-// Widens a chosen range to at least one whole update.
+// Widens a chosen range to at least one whole step.
 export function atLeastOneUpdate([low, high]) {
   const middle = Math.round((low + high) / 2);
   return [Math.min(low, middle - 0.5), Math.max(high, middle + 0.5)];
@@ -28,8 +28,8 @@ function roundUp(least) {
 export const LETTER = 7; // pixels of a letter, and between two labels
 const BETWEEN = 18;
 
-// The axis of updates: ticks at whole updates, labelled with their number in their stage, and with the stage's
-// name if several stages are shown. x counts updates of the run.
+// The axis of steps: ticks at whole steps, labelled with their number in their stage, and with the stage's
+// name if several stages are shown. x counts steps of the run.
 export function updateTicks(spans, [low, high, first = low], width) {
   const seen = spans
     .map((span) => ({
@@ -62,7 +62,7 @@ export function updateTicks(spans, [low, high, first = low], width) {
     ticktext: kept.map((each) => each.text),
     zeroline: false,
     overhang: Math.max(10, (letters * LETTER) / 2), // pixels of a label beyond the end of the axis
-    title: alone ? `update of ${seen[0].stage}` : "update",
+    title: alone ? `step of ${seen[0].stage}` : "step",
   };
 }
 

@@ -159,7 +159,7 @@ export function evaluationTrace(evaluations, paint, name) {
 
 // A chart of a run.
 //   data: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
-//   evaluations: points with error bars; on: handlers of a click on an update and of a zoom.
+//   evaluations: points with error bars; on: handlers of a click on a step and of a zoom.
 // Resolves when it is drawn.
 export function drawChart(element, data, { spans, limits: all = [], evaluations = [], on = {}, range }) {
   const limits = all.filter((each) => !data.log || each.y > 0).sort((a, b) => a.y - b.y);
@@ -188,7 +188,7 @@ export function drawChart(element, data, { spans, limits: all = [], evaluations 
       ...(data.log && values.length ? logAxis(values) : { type: "linear" }),
       rangemode: values.some((each) => each < 0) ? "normal" : "nonnegative",
       title: { text: data.units.map(escapeMarkup).join(", "), standoff: 4 },
-      fixedrange: true, // a drag selects updates, on all charts
+      fixedrange: true, // a drag selects steps, on all charts
     },
     shapes,
     annotations: [
@@ -206,7 +206,7 @@ function updateAxis(spans, shown, width) {
     ...axis,
     ticktext: ticktext.map(escapeMarkup),
     title: { text: escapeMarkup(title), standoff: 4 },
-    unifiedhovertitle: { text: "update %{x} of the run" }, // which `addHandlers` replaces by the name of the update
+    unifiedhovertitle: { text: "step %{x} of the run" }, // which `addHandlers` replaces by the name of the step
   };
   return { xaxis, overhang };
 }
@@ -226,7 +226,7 @@ function stageLabel(span, [low, high], width) {
   };
 }
 
-// Values that a log axis must show: those of the updates in range, and the limits.
+// Values that a log axis must show: those of the steps in range, and the limits.
 function valuesInRange(series, limits, [low, high]) {
   return [
     ...series.flatMap((each) =>
@@ -260,10 +260,10 @@ function limitLabel(limit, index, many, log) {
   };
 }
 
-// Replaces Plotly's number of the hovered update by its stage and number there.
+// Replaces Plotly's number of the hovered step by its stage and number there.
 function setHoverTitle(element, labelOf) {
   const title = element.querySelector(".hoverlayer .legendtitletext");
-  const found = title && /^update (\d.*|0) of the run$/.exec(title.textContent);
+  const found = title && /^step (\d.*|0) of the run$/.exec(title.textContent);
   if (found) title.textContent = escapeInvisible(labelOf(Number(found[1])));
 }
 

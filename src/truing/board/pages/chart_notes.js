@@ -21,7 +21,7 @@ export function definitions(data) {
     h("dd", {}, each.formula + (each.absent ? ` Absent: ${each.absent}.` : "")),
   ]);
   const width = data.series.find((each) => each.width);
-  const many = width ? ` · each point: mean of ${width.width} updates; band: min to max` : "";
+  const many = width ? ` · each point: mean of ${width.width} steps; band: min to max` : "";
   const undrawn = data.series
     .flatMap((each) => [
       [each, each.infinite, "infinite"],

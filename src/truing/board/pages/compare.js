@@ -30,7 +30,7 @@ export async function compare(page, query, context) {
       h(
         "p",
         { class: "quiet" },
-        "Runs with the same seed differ from the first changed update on; runs with different seeds differ at once.",
+        "Runs with the same seed differ from the first changed step on; runs with different seeds differ at once.",
       ),
     );
   const data = await get("compare", { a: query.a, b: query.b });
@@ -48,7 +48,7 @@ export async function compare(page, query, context) {
           h("div", { class: "name" }, swatch(i), i ? "second" : "first"),
           h("div", {}, link(address("run", { run: each.run }), each.run), " ", stateBadge(each.state)),
           h("div", { class: "value" }, interval(each.reward)),
-          h("div", { class: "more" }, "reward in training, last 10 updates"),
+          h("div", { class: "more" }, "reward in training, last 10 steps"),
         ),
       ),
       data.gains.slice(-1).map(lastGainTile),
@@ -196,7 +196,7 @@ function firstDifference(found, query, compared) {
       : h(
           "div",
           { class: "finding clean" },
-          `The first ${found.same} updates are the same, token by token.${found.same >= found.looked_at ? " truing compare checks all updates." : ""}`,
+          `The first ${found.same} steps are the same, token by token.${found.same >= found.looked_at ? " truing compare checks all steps." : ""}`,
         ),
     found.words ? textDifference(found.words, query) : null,
     at ? table([["results"], ["first", "number"], ["second", "number"]], beside) : null,
@@ -209,8 +209,8 @@ const tokenDifferenceText = (at) =>
     : "";
 
 function sameUpdatesText(updates) {
-  if (!updates) return "It is the first update of the run.";
-  return `The ${plural(updates, "update")} before ${updates === 1 ? "is" : "are"} the same, token by token.`;
+  if (!updates) return "It is the first step of the run.";
+  return `The ${plural(updates, "step")} before ${updates === 1 ? "is" : "are"} the same, token by token.`;
 }
 
 function data(value) {

@@ -1,4 +1,4 @@
-// Charts of several runs: over whole runs, or over one stage with updates counted from its first.
+// Charts of several runs: over whole runs, or over one stage with steps counted from its first.
 import { h, number, setChildren } from "./dom.js";
 import { get } from "./api.js";
 import { updateLabel } from "./axes.js";
@@ -101,7 +101,7 @@ function chart(data, name, seen) {
   return box;
 }
 
-// Cuts a curve to a stage and counts its updates from the stage's first recorded one.
+// Cuts a curve to a stage and counts its steps from the stage's first recorded one.
 function cutToStage(series, run, stage) {
   const span = stage === undefined ? { start: 0, end: Infinity, first: 1 } : spanOf(run, stage);
   const kept = series.x.map((_, i) => i).filter((i) => series.x[i] > span.start && series.x[i] <= span.end);
@@ -121,15 +121,15 @@ function draw(area, data, name, series, units, stage) {
   if (name === "reward/mean") traces.push(...data.runs.map((run, i) => evaluations(run, i, stage)));
   return plot(area, traces, {
     xaxis: {
-      title: { text: `update of ${stageName}`, standoff: 4 },
-      unifiedhovertitle: { text: `update %{x:.4~g} of ${stageName}` },
+      title: { text: `step of ${stageName}`, standoff: 4 },
+      unifiedhovertitle: { text: `step %{x:.4~g} of ${stageName}` },
     },
     yaxis: { title: { text: units.map(escapeMarkup).join(", "), standoff: 4 } },
     ...(stage === undefined ? stageMarks(data.runs) : { shapes: [], annotations: [] }),
   });
 }
 
-// A line whose points name their updates; if a point is a mean of many, with a band from min to max.
+// A line whose points name their steps; if a point is a mean of many, with a band from min to max.
 function lines(series, index, name) {
   const base = { type: "scatter", mode: "lines", x: series.x, name };
   const line = {

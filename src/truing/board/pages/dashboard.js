@@ -6,8 +6,8 @@ import { drawChart } from "./chart.js";
 import { definitions, legend } from "./chart_notes.js";
 import { histogram } from "./ratio_histogram.js";
 
-// The range of updates that charts show, as a function of the run, which may grow; null is the whole run.
-// A stage's range begins with the evaluation before it, which lies at the last update of the previous stage.
+// The range of steps that charts show, as a function of the run, which may grow; null is the whole run.
+// A stage's range begins with the evaluation before it, which lies at the last step of the previous stage.
 function stageRange(stage) {
   return (data) => {
     const span = data.spans.find((each) => each.stage === stage);
@@ -51,7 +51,7 @@ export function chartGroups(element, currentData, seen) {
       "p",
       { class: "row", role: "group", "aria-label": "chart range" },
       buttons,
-      h("span", { class: "quiet" }, "click: open the update · drag: zoom · double-click: zoom out"),
+      h("span", { class: "quiet" }, "click: open the step · drag: zoom · double-click: zoom out"),
     ),
   );
   for (const group of data.rooms) {
@@ -143,7 +143,7 @@ function limitsOf(data, name) {
 }
 
 function ratios(data) {
-  const element = h("figure", { class: "chart" }, h("h3", {}, "Ratios of the last update, by inner epoch"));
+  const element = h("figure", { class: "chart" }, h("h3", {}, "Ratios of the last step, by inner epoch"));
   histogram(element, data.ratios, data.ratios.limits);
   return element;
 }

@@ -92,7 +92,7 @@ export function link(hash, ...children) {
   return h("a", { href: hash }, ...children);
 }
 
-// A link to a sample of an update, or its text if a report does not hold it; more: further parts of its address.
+// A link to a sample of a step, or its text if a report does not hold it; more: further parts of its address.
 export function sampleLink({ run, stage, update }, sample, more = {}, label = sample) {
   const at = { run, stage, update, sample };
   if (hasAnswer("sample", at)) return link(address("sample", { ...at, ...more }), label);

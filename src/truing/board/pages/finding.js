@@ -27,12 +27,12 @@ function startupFindings(texts) {
 
 function findingCards(data) {
   if (data.findings.length) return data.findings.map((each) => finding(each, data.run));
-  if (!data.updates) return [h("div", { class: "finding" }, "No update yet.")];
-  const judged = `${plural(data.updates, "update")} checked, no findings.`;
+  if (!data.updates) return [h("div", { class: "finding" }, "No step yet.")];
+  const judged = `${plural(data.updates, "step")} checked, no findings.`;
   return [h("div", { class: data.noticed.length ? "finding" : "finding clean" }, judged)];
 }
 
-// A finding as a card. name: of its run; null if its updates have no pages.
+// A finding as a card. name: of its run; null if its steps have no pages.
 export function finding(each, name) {
   const rows = [
     ["got", each.got],
@@ -77,7 +77,7 @@ function detailsBox(label, text) {
   return text ? h("details", {}, h("summary", {}, label), h("p", { class: "wrap" }, text)) : null;
 }
 
-// Its location as a link; an update that was undone has no page.
+// Its location as a link; a step that was undone has no page.
 function findingLink(each, name) {
   const update = { run: name, stage: each.stage, update: each.update };
   const token = each.end > each.start ? each.start : "";

@@ -93,7 +93,7 @@ export async function hypothesis(page, query, context) {
 
 const TICKS = 12;
 
-// A figure of the lab in the colours of the page; updates count from 1.
+// A figure of the lab in the colours of the page; steps count from 1.
 function figure(spec) {
   const area = h("div", {});
   const { title, xaxis, shapes, height = 300, ...rest } = spec.layout;

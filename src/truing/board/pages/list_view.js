@@ -14,7 +14,7 @@ export function crumbs(query) {
 export function loadingNotes(data, context, textLabel) {
   if (data.waiting || data.unread) context.reload(200);
   const left = [
-    data.waiting ? `Loading ${withCount(data.waiting, "update")} …` : null,
+    data.waiting ? `Loading ${withCount(data.waiting, "step")} …` : null,
     data.unread ? `Loading ${textLabel(data.unread)} …` : null,
   ];
   return [
@@ -23,7 +23,7 @@ export function loadingNotes(data, context, textLabel) {
       ? h(
           "div",
           { class: "error" },
-          `${withCount(data.unreadable_count, "update")} cannot be read: ${data.unreadable.join("; ")}`,
+          `${withCount(data.unreadable_count, "step")} cannot be read: ${data.unreadable.join("; ")}`,
         )
       : null,
   ];

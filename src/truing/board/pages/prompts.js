@@ -1,4 +1,4 @@
-// The prompts of a run: text, pass rate, and the update that sampled each last.
+// The prompts of a run: text, pass rate, and the step that sampled each last.
 import { count, h, link, number, setChildren, table } from "./dom.js";
 import { address, get, navigate } from "./api.js";
 import { plot, seriesColor } from "./chart.js";
@@ -18,7 +18,7 @@ export async function tasks(page, query, context) {
   const columns = [
     sortHeader(sorted, "task", "task"),
     ["prompt"],
-    sortHeader(sorted, "attempts", "attempts", "number"),
+    sortHeader(sorted, "attempts", "rollouts", "number"),
     sortHeader(sorted, "pass_rate", "pass rate", "number"),
     sortHeader(sorted, "reward", "mean reward", "number"),
     sortHeader(sorted, "spread", "std", "number"),
@@ -26,7 +26,7 @@ export async function tasks(page, query, context) {
   ];
   const area = h("div", { class: "plot" });
   const about =
-    "An attempt passes with a reward of 1 or more. std: standard deviation of the reward over attempts.";
+    "A rollout passes with a reward of 1 or more. std: standard deviation of the reward over rollouts.";
   setChildren(
     page,
     crumbs(query),
@@ -35,7 +35,7 @@ export async function tasks(page, query, context) {
     h(
       "p",
       { class: "quiet" },
-      `${withCount(data.every, "prompt")}, ${withCount(data.rows, "attempt")} with a reward. ${about}`,
+      `${withCount(data.every, "prompt")}, ${withCount(data.rows, "rollout")} with a reward. ${about}`,
     ),
     h(
       "figure",
@@ -76,7 +76,7 @@ function filters(query, data) {
 
 function nothing(query, data) {
   if (data.waiting || data.unread) return "No matching prompts yet.";
-  return query.text || query.passed ? "No matching prompts." : "No attempt with a reward is recorded yet.";
+  return query.text || query.passed ? "No matching prompts." : "No rollout with a reward is recorded yet.";
 }
 
 function row(query, each) {

@@ -1,4 +1,4 @@
-// Histograms of the ratios of an update, by inner epoch and sign of the advantage.
+// Histograms of the ratios of a step, by inner epoch and sign of the advantage.
 import { count, h, number, table } from "./dom.js";
 import { logTicks } from "./axes.js";
 import { cssColor, escapeMarkup, plot } from "./chart.js";

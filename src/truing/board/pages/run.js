@@ -38,7 +38,7 @@ function layoutKey(data) {
   return JSON.stringify([data.rooms, data.spans.map((each) => each.stage)]);
 }
 
-// Buttons that scroll to the sections. They are no links, because the address holds the state of the view.
+// Buttons that scroll to the sections. They are not links, because the address holds the state of the view.
 function sectionButtons(data, page) {
   const names = [
     "Findings",
@@ -111,7 +111,7 @@ function links(data) {
           stage: last.stage,
           update: last.end - last.start - 1 + last.first,
         }),
-        "last update",
+        "last step",
       ),
     link(address("samples", { run: data.run }), "samples"),
     link(address("tasks", { run: data.run }), "prompts"),
@@ -139,7 +139,7 @@ function tiles(data) {
     "div",
     { class: "tiles" },
     tile(
-      "reward, last 10 updates",
+      "reward, last 10 steps",
       fixed(reward.mean),
       reward.low === null ? "" : `95 % ${intervalBounds(reward)}`,
     ),
@@ -151,9 +151,9 @@ function tiles(data) {
       progress(data),
       data.left ? h("div", { class: "more" }, `${duration(data.left)} left`) : null,
     ),
-    tile("update time", duration(data.seconds), `${count(data.tokens)} tokens sampled`),
+    tile("step time", duration(data.seconds), `${count(data.tokens)} tokens sampled`),
     tile(
-      "loss of the last update",
+      "loss of the last step",
       data.loss.replaceAll("_", " ") || "–",
       `${number(data.tokens_per_s)} tokens/s`,
     ),

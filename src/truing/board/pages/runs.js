@@ -73,7 +73,7 @@ export async function runs(page, query, { reload, charts }) {
               header("state", "state"),
               header("progress", "progress"),
               header("findings", "findings"),
-              header("reward", "reward, last 10 updates", "number"),
+              header("reward", "reward, last 10 steps", "number"),
               header("evaluation", "last evaluation", "number"),
               ["criteria"],
               header("time", "time", "number"),
@@ -189,7 +189,7 @@ function runRow(run, query, overlaid) {
 }
 
 export function progress(run) {
-  if (!run.at) return "no update yet";
+  if (!run.at) return "no step yet";
   const [stage, done, steps] = run.at;
   const fill = h("i", {});
   fill.style.width = `${Math.min(100, (100 * done) / steps)}%`;

@@ -123,7 +123,7 @@ export async function group(page, query, context) {
       "p",
       { class: "quiet" },
       [
-        `${plural(data.attempts, "attempt")} at ${data.samples[0].about.task}, best first`,
+        `${plural(data.attempts, "rollout")} of ${data.samples[0].about.task}, best first`,
         data.count > data.attempts ? `${data.count} samples` : "",
         data.count > data.samples.length ? `the first ${data.samples.length}` : "",
       ]

@@ -1,4 +1,4 @@
-// Samples of all updates, with filters by stage, task, group, finish reason and reward.
+// Samples of all steps, with filters by stage, task, group, finish reason and reward.
 import { count, h, link, number, setChildren, table } from "./dom.js";
 import { address, get } from "./api.js";
 import { crumbs, filterInput, filterSelect, list, loadingNotes, sortHeader, withCount } from "./list_view.js";
@@ -14,7 +14,7 @@ export async function samples(page, query, context) {
   const sorted = { order: "update", ...query };
   const columns = [
     ["sample"],
-    sortHeader(sorted, "update", "update"),
+    sortHeader(sorted, "update", "step"),
     ["task"],
     ["prompt and answer"],
     sortHeader(sorted, "reward", "reward", "number"),
@@ -28,7 +28,7 @@ export async function samples(page, query, context) {
     page,
     crumbs(query),
     h("h1", {}, "Samples"),
-    loadingNotes(data, context, (many) => withCount(many, "answer")),
+    loadingNotes(data, context, (many) => withCount(many, "sample")),
     h(
       "p",
       { class: "quiet" },

@@ -112,7 +112,7 @@ export class TokenView {
     for (const block of tokenBlocks(this.data.about.turns, start, end)) {
       const shown = h("div", { class: "tokens" });
       for (let t = block.start; t < block.end; t++) shown.append(this.token(t));
-      // Attempts at one task share their prompt: side by side it is folded.
+      // Rollouts of one task share their prompt: side by side it is folded.
       const same = this.small && !block.turn && block.start === 0;
       whole.append(
         same

@@ -25,7 +25,7 @@ export async function update(page, query, context) {
       h(
         "span",
         { class: "quiet" },
-        `${data.at} of the run’s ${data.of} updates · loss: ${data.label.replaceAll("_", " ")}`,
+        `${data.at} of the run’s ${data.of} steps · loss: ${data.label.replaceAll("_", " ")}`,
       ),
       h("span", { class: "grow" }),
       previousNext(query, data),

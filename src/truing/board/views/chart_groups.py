@@ -139,7 +139,7 @@ CHART_GROUPS = (
         "Cost",
         "Where do time and memory go?",
         (
-            Chart("seconds", "Seconds of an update, by phase", ("seconds/*",), "stack"),
+            Chart("seconds", "Seconds of a step, by phase", ("seconds/*",), "stack"),
             Chart("memory", "Memory", ("memory/peak", "memory/predicted")),
             Chart("throughput", "Throughput", ("throughput/tokens_per_s",)),
             Chart("computed", "Forward tokens", ("tokens/computed",)),

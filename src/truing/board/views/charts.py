@@ -18,7 +18,7 @@ from truing.metrics.definitions import METRICS, name_pattern
 from truing.metrics.metric import Metric
 from truing.record.update_columns import UpdateColumns
 
-SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of one phase of the update.", "")
+SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of one phase of the step.", "")
 
 
 def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
 
 
 def chart_data(chart: Chart, columns: UpdateColumns, start: int, end: int | None) -> dict[str, Any]:
-    """Return a chart with its curves over updates ``[start, end)`` and the definitions of its metrics.
+    """Return a chart with its curves over steps ``[start, end)`` and the definitions of its metrics.
 
     Without a value above 0 in that range, the axis is linear.
     """

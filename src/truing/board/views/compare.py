@@ -19,10 +19,10 @@ from truing.board.views.tokens import shorten_and_count
 from truing.types.step_table import StepTable
 
 MAX_COMPARED_UPDATES = 300
-"""Maximum updates that are compared token by token. `truing compare` compares all."""
+"""Maximum steps that are compared token by token. `truing compare` compares all."""
 
 MAX_TEXT_UPDATES = 20
-"""Updates from the first difference on that are searched for a different answer."""
+"""Steps from the first difference on that are searched for a different answer."""
 
 TOKENS_BEFORE, TOKENS_AFTER = 24, 40
 """Tokens shown around the first different one."""

@@ -26,7 +26,7 @@ TEXT_FIELDS = ("what", "got", "expected", "remedy")
 
 
 def finding_json(finding: RecordedFinding) -> dict[str, Any]:
-    """Return a finding in short; updates count from 1."""
+    """Return a finding in short; steps count from 1."""
     facts = asdict(finding) | {name: shorten_and_count(getattr(finding, name)) for name in TEXT_FIELDS}
     del facts["marks"]  # may be a thousand; the pages of their samples show them
     return facts | {"verdict": str(finding.verdict), "update": finding.step + 1}

@@ -34,22 +34,22 @@ TOPICS = (
                 "one after another.",
             ),
             _term(
-                "update",
-                "One step of a stage: the policy samples rollouts, reward functions grade them, and the "
-                'weights change. Each stage counts from 1: "grpo 15" is the 15th of grpo. Recipes call '
-                "it a step.",
+                "step",
+                "The policy samples rollouts, reward functions grade them, and the weights change, once or "
+                'several times. Each stage counts its steps from 1: "grpo 15" is the 15th of grpo.',
             ),
             _term(
                 "rollout",
-                "One attempt at a task, from the prompt to the last token; with tools it has several turns.",
+                "One episode of the policy on a task, from the prompt to the last token; with tools it "
+                "has several turns.",
             ),
             _term(
                 "sample",
-                "A training row made from a rollout: tokens, each with its origin and its values.",
+                "A training sequence made from a rollout: tokens, each with its origin and its values.",
             ),
             _term(
                 "group",
-                "The rollouts of one prompt in one update. grpo compares them with each other.",
+                "The rollouts of one prompt in one step. grpo compares them with each other.",
             ),
             _term(
                 "reward",
@@ -82,13 +82,13 @@ TOPICS = (
             ),
             _term(
                 "inner epoch",
-                "One pass over the rollouts of an update. From the second on, the policy differs from "
+                "One pass over the rollouts of a step. From the second on, the policy differs from "
                 "the one that sampled them.",
             ),
             _term(
                 "ratio, r",
-                "The probability of a token now, divided by its probability when the update began. It is "
-                "1 before the first optimizer step of an update.",
+                "The probability of a token now, divided by its probability when the step began. It is "
+                "1 before the first optimizer step.",
             ),
             _term(
                 "clip",
@@ -209,7 +209,7 @@ TOPICS = (
             ),
             _term(
                 "FACT",
-                "A fact about the run, and no fault.",
+                "A fact about the run, not a fault.",
             ),
             _term(
                 "NOT CHECKED",

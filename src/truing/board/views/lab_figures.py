@@ -68,8 +68,8 @@ def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
     yield {
         "data": list(_curves(runs)),
         "layout": {
-            "title": {"text": "Reward by update: each seed, and the mean of each arm"},
-            "xaxis": {"title": {"text": "update of the last stage"}},
+            "title": {"text": "Reward by step: each seed, and the mean of each arm"},
+            "xaxis": {"title": {"text": "step of the last stage"}},
             "yaxis": {"title": {"text": "mean reward"}},
         },
     }

@@ -1,4 +1,4 @@
-"""Lists of prompts and samples over all updates of a run."""
+"""Lists of prompts and samples over all steps of a run."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ ORDERS = {
 """Sort keys of the lists."""
 
 PASS_REWARD = 1.0
-"""The reward from which an attempt passes, as in group/all_right_share."""
+"""The reward from which a rollout passes, as in group/all_right_share."""
 
 
 PASS_RATE_BINS = ("never", *(f"{i}-{i + 10}" for i in range(0, 100, 10)), "always")
@@ -43,7 +43,7 @@ SAMPLE_FILTERS = {"task": "task_id", "group": "group_id", "finish": "finish_reas
 
 
 def tasks(run_view: RunView, query: Query) -> dict[str, Any]:
-    """Return every sampled prompt: attempts, pass rate, mean and std of the reward, last update."""
+    """Return every sampled prompt: rollouts, pass rate, mean and std of the reward, last step."""
     order, start, chosen_bin = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
     snapshot = run_view.read_samples(READ_SECONDS)
     deadline = time.monotonic() + READ_SECONDS
@@ -120,7 +120,7 @@ def _last_rewarded_stage(table: pa.Table) -> str:
 def _with_texts(
     run_view: RunView, page: list[dict[str, Any]], deadline: float
 ) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
-    """Return samples with their texts, the number still unread, and unreadable updates."""
+    """Return samples with their texts, the number still unread, and unreadable steps."""
     refs, texts = run_view.run.columns.segment_refs, run_view.sample_texts
     failed = texts.read_answers(refs, [(row["update"], row["sample_id"]) for row in page], deadline)
     tasks = {row["task_id"]: row["update"] for row in page}
@@ -142,7 +142,7 @@ def _with_texts(
 def _search(
     run_view: RunView, all_tasks: pa.Table, text: str, deadline: float
 ) -> tuple[pa.Table, set[str], dict[int, str]]:
-    """Return prompts with the text in name or prompt, tasks still unread, and unreadable updates."""
+    """Return prompts with the text in name or prompt, tasks still unread, and unreadable steps."""
     needle, names = text.lower(), all_tasks["task"].to_pylist()
     name_matches = [needle in name.lower() for name in names]
     rows = zip(names, all_tasks["last"].to_pylist(), name_matches, strict=True)
@@ -172,7 +172,7 @@ def _prompt_json(run_view: RunView, task: str) -> dict[str, Any]:
 
 
 def _attempts(table: pa.Table) -> pa.Table:
-    """Return one row per attempt with a reward: an attempt with a rewritten history has several samples."""
+    """Return one row per rollout with a reward: a rollout with a rewritten history has several samples."""
     names, updates = table["rollout_id"].combine_chunks(), table["update"].to_numpy()
     first = np.ones(len(table), bool)
     first[1:] = (updates[1:] != updates[:-1]) | pc.not_equal(names[1:], names[:-1]).to_numpy(False)
@@ -180,7 +180,7 @@ def _attempts(table: pa.Table) -> pa.Table:
 
 
 def _by_task(attempts: pa.Table) -> pa.Table:
-    """Return attempts grouped by prompt; one attempt has no std."""
+    """Return rollouts grouped by prompt; one rollout has no std."""
     passes = pc.cast(pc.greater_equal(attempts["reward"], PASS_REWARD), pa.float64())
     sampled = attempts.select(["task_id", "family", "reward", "update"]).append_column("passed", passes)
     deviation = ("reward", "stddev", pc.VarianceOptions(ddof=1))
@@ -209,7 +209,7 @@ def _reading_state(snapshot: SampleSnapshot, rows: int, failed: Mapping[int, str
 
 
 def _update_json(run_view: RunView, row: int) -> dict[str, Any]:
-    """Return the update of a row, counted from 1."""
+    """Return the step of a row, counted from 1."""
     ref = run_view.run.columns.segment_refs[row]
     return {"stage": ref.stage, "update": ref.step + 1}
 

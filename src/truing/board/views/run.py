@@ -16,7 +16,7 @@ from truing.errors import RecordError
 from truing.record.malformed import as_record_error
 
 LISTED_FIRST_TOKENS = 20
-"""Updates whose first tokens the page lists, the last of those that have them."""
+"""Steps whose first tokens the page lists, the last of those that have them."""
 
 SHOWN_FACTS = ("model", "versions", "machine", "sampling_params", "judged")
 """Facts of run.json that the page shows besides the recipe."""
@@ -30,7 +30,7 @@ def run_head(run_view: RunView) -> dict[str, Any]:
     except RecordError as error:
         recipe, problems = "", [*problems, str(error)]
     try:
-        with as_record_error("the ratios of the last update"):
+        with as_record_error("the ratios of the last step"):
             ratios = ratios_of(run_view, run_view.step_at(len(run.columns) - 1)) if len(run.columns) else None
     except RecordError as error:
         ratios, problems = None, [*problems, str(error)]
@@ -82,7 +82,7 @@ def curves(run_view: RunView) -> dict[str, Any]:
 
 
 def stage_spans(run_view: RunView) -> list[dict[str, Any]]:
-    """Return each stage with its rows and the number of its first update."""
+    """Return each stage with its rows and the number of its first step."""
     columns = run_view.run.columns
     return [
         {"stage": name, "start": start, "end": end, "first": int(columns.step[start]) + 1}
@@ -91,7 +91,7 @@ def stage_spans(run_view: RunView) -> list[dict[str, Any]]:
 
 
 def _limits_by_stage(run_view: RunView) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Return the limits of charts by stage, from the recipe at its last update."""
+    """Return the limits of charts by stage, from the recipe at its last step."""
     columns = run_view.run.columns
     recipes = {name: run_view.recipe_at(name, int(columns.step[end - 1])) for name, _, end in columns.stages}
     return {name: recipe_limits(each, name) for name, each in recipes.items() if not isinstance(each, str)}

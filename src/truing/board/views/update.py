@@ -1,4 +1,4 @@
-"""The pages of an update, of a sample, and of a group."""
+"""The pages of a step, of a sample, and of a group."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ MAX_SIDE_BY_SIDE = 32
 
 
 def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
-    """Return an update: metrics with definitions, ratios, and optionally samples."""
+    """Return a step: metrics with definitions, ratios, and optionally samples."""
     index = run_view.row_index(stage, number)
     step = run_view.step_at(index)
     table = run_view.table(step) if samples else None
@@ -43,7 +43,7 @@ def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) 
 
 
 def sample(run_view: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
-    """Return a sample of an update with a window of its tokens, and its messages."""
+    """Return a sample of a step with a window of its tokens, and its messages."""
     step = run_view.find_update(stage, number)
     table, index = run_view.find_sample(step, name)
     names = [each.sample_id for each in table.samples]
@@ -81,7 +81,7 @@ def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, An
 
 
 def ratios_of(run_view: RunView, step: StepLine) -> dict[str, Any] | None:
-    """Return the histogram of ratios of an update, by inner epoch and sign of the advantage."""
+    """Return the histogram of ratios of a step, by inner epoch and sign of the advantage."""
     ratios = step.facts.get("ratios")
     if ratios is None:
         return None
@@ -98,7 +98,7 @@ def ratios_of(run_view: RunView, step: StepLine) -> dict[str, Any] | None:
 
 
 def _update_json(run_view: RunView, row: int) -> dict[str, Any] | None:
-    """Return the update of a row, counted from 1; None for an unknown row."""
+    """Return the step of a row, counted from 1; None for an unknown row."""
     columns = run_view.run.columns
     if not 0 <= row < len(columns):
         return None

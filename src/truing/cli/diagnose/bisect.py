@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def bisect_run(
-    run: Annotated[Path, typer.Argument(help="A run directory, or the updates that an audit of TRL saved.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or the steps that an audit of TRL saved.")],
     other: Annotated[
         Path | None, typer.Argument(help="Another run, to compare with as in `truing compare`.")
     ] = None,
-    stage: Annotated[str | None, typer.Option(help="Stage of the update.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Stage of the step.")] = None,
     step: Annotated[
         int | None,
-        typer.Option(help="Update, from 1; by default the first with a proven fault."),
+        typer.Option(help="Step, from 1; by default the first with a proven fault."),
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Start and import what the run's recipe names.")
@@ -82,7 +82,7 @@ def _print_parts(
     from truing.doctor.bisect import first_differing, lines
 
     console = Console(highlight=False)
-    head = f"{run}: update {update.step + 1} of {update.stage}, {with_count(len(update.samples), 'row')}"
+    head = f"{run}: step {update.step + 1} of {update.stage}, {with_count(len(update.samples), 'sample')}"
     console.print(head, style="bold", markup=False, soft_wrap=True)
     for text, style in lines(trials):
         console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
@@ -104,7 +104,7 @@ def compare_runs(
     other: Annotated[Path, typer.Argument(help="Another run directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show where two runs first differ: recipe, machine, update, row and token.
+    """Show where two runs first differ: recipe, machine, step, sample and token.
 
     Exit code 0: they are the same. 1: they differ.
     """

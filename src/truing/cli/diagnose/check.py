@@ -64,7 +64,7 @@ class OutputOptions:
 
 
 def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, static: bool) -> bool:
-    """Check environment and template, then two updates of each stage; return whether the check fails."""
+    """Check environment and template, then two steps of each stage; return whether the check fails."""
     recipe = recipe_of(path, overrides)
     from truing.api import check, preflight
     from truing.checks import report_json
@@ -95,7 +95,7 @@ def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
     """Print the progress of the short run, and its first tokens as text."""
     console = Console(stderr=True, highlight=False)
     if kind == "stage":
-        console.print(f"{with_count(facts['steps'], 'update')} of {facts['stage']} …", markup=False)
+        console.print(f"{with_count(facts['steps'], 'step')} of {facts['stage']} …", markup=False)
     if kind == "boundary" and facts["step"] == 0:
         for text, _ in facts["lines"]:
             console.print(escape_lines(f"  {text}"), markup=False, soft_wrap=True, style="dim")
@@ -111,7 +111,7 @@ def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputO
     from truing.doctor.postmortem import diagnose_run
     from truing.terminal.waiting import Waiting
 
-    diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} updates"))
+    diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} steps"))
     return _print_diagnosis(diagnosis, run, run / "steps.jsonl", options)
 
 
@@ -142,7 +142,7 @@ def _print_diagnosis(
     Args:
         diagnosis: of a run.
         run: the run directory, or the log.
-        file: the file with its updates.
+        file: the file with its steps.
         options: the output options.
         more: facts for JSON.
         below: lines with their styles, after the text.

@@ -66,7 +66,7 @@ def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bo
 
 
 def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
-    """Return the scorecard of the recorded updates, and whether the run has ended."""
+    """Return the scorecard of the recorded steps, and whether the run has ended."""
     from truing.analysis.incremental_reader import IncrementalReader
     from truing.analysis.scorecard import scorecard
     from truing.cli.inspect.lost_updates import warn_of_lost_updates

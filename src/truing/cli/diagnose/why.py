@@ -38,7 +38,7 @@ def explain_run(
     if not (run / "run.json").is_file():
         _explain_log(run, name, as_json)
         return
-    diagnosis = diagnose_run(run, on_progress=Waiting("judged {done} of {total} updates"))
+    diagnosis = diagnose_run(run, on_progress=Waiting("judged {done} of {total} steps"))
     _refuse_without_reward(run, diagnosis)
     history = RunHistory.from_run(run, diagnosis)
     answers, tainted = why(history), tainted_checkpoints(diagnosis, history.recipe)
@@ -78,13 +78,13 @@ def _print_explanations(
 
 
 def _reward(trend: "RewardTrend") -> dict[str, float | bool | str]:
-    """Return the reward trend as JSON; without an interval if there are too few updates."""
+    """Return the reward trend as JSON; without an interval if there are too few steps."""
     facts = asdict(trend) | {"learns": trend.learns, "supposes": trend.gain.supposes}
     return {name: x for name, x in facts.items() if not isinstance(x, float) or math.isfinite(x)}
 
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
-    """Raise if a proven fault ended the run before any update had a reward."""
+    """Raise if a proven fault ended the run before any step had a reward."""
     from truing.doctor.diagnosis import ranked
     from truing.doctor.hypotheses.run_history import has_reward_update
     from truing.doctor.verdict import Verdict

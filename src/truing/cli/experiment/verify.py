@@ -15,11 +15,11 @@ from truing.cli.recipe import recipe_of
 def verify_recipe(
     recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of a built-in recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
-    steps: Annotated[int, typer.Option(min=10, help="Updates of the stage that is verified.")] = 100,
+    steps: Annotated[int, typer.Option(min=10, help="Steps of the stage that is verified.")] = 100,
     out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
-    """Accept or reject RECIPE before a long run: checks, then 10 updates, then 100 updates.
+    """Accept or reject RECIPE before a long run: checks, then 10 steps, then 100 steps.
 
     Exit code 0: accepted. 1: rejected. 2: it could not run.
     """

@@ -50,7 +50,7 @@ class NewEventPrinter:
     """Prints the events that were added since the last call."""
 
     def __init__(self, watcher: RunWatcher, console: Console, *, updates: bool) -> None:
-        """``updates``: print the newest update of a running run too, at intervals."""
+        """``updates``: print the newest step of a running run too, at intervals."""
         self.watcher, self.printer, self.print_updates = watcher, EventPrinter(console), updates
         self.throttle = Throttle(1.0, SECONDS_BETWEEN_LINES)
         self.printed_count: int | None = None  # events so far
@@ -104,7 +104,7 @@ def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:
 
 
 def summary_json(watcher: RunWatcher) -> str:
-    """Return the status as a line of JSON: updates count from 1, unknown values are null."""
+    """Return the status as a line of JSON: steps count from 1, unknown values are null."""
     facts = watcher.read()
     payload = {"run": str(watcher.run.run_dir), **summary_facts(facts.summary)}
     return dump_json({**payload, "updates": len(watcher.run.columns), "scorecard": facts.criteria}).decode()

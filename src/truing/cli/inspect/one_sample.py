@@ -24,29 +24,29 @@ NUMBERS = {
 
 
 def choose_step(steps: Sequence[StepLine], stage: str | None, update: int | None) -> StepLine:
-    """Return the last recorded update, of this stage and number (from 1) if given."""
+    """Return the last recorded step, of this stage and number (from 1) if given."""
     for row in reversed(steps):
         if stage in (None, row.stage) and update in (None, row.step + 1):
             return row
-    request = {"stage": stage, "update": update}
+    request = {"stage": stage, "step": update}
     last_updates: dict[str, int] = {}
     for row in steps:
         last_updates[row.stage] = max(last_updates.get(row.stage, 0), row.step + 1)
     raise RecordError(
-        "the run has no such update",
+        "the run has no such step",
         got=", ".join(f"{name} {value}" for name, value in request.items() if value is not None),
         expected="; ".join(f"{name} up to {last}" for name, last in last_updates.items())
-        or "no update is recorded yet",
+        or "no step is recorded yet",
     )
 
 
 def choose_sample(table: StepTable, named: str) -> int:
-    """Return the index of the sample of an update with this number, from 1, or this id."""
+    """Return the index of the sample of a step with this number, from 1, or this id."""
     by_name = {str(index + 1): index for index in range(len(table.samples))}
     by_name |= {sample.sample_id: index for index, sample in enumerate(table.samples)}
     if named not in by_name:
         raise RecordError(
-            "the update has no such sample",
+            "the step has no such sample",
             got=named,
             expected=f"1 to {len(table.samples)}, or the id of a sample",
         )
@@ -56,17 +56,17 @@ def choose_sample(table: StepTable, named: str) -> int:
 def choose_first_tokens(
     events: Sequence[Event], stage: str | None, update: int | None
 ) -> list[dict[str, Any]]:
-    """Return the recorded first tokens of updates, of this stage and number (from 1) if given."""
+    """Return the recorded first tokens of steps, of this stage and number (from 1) if given."""
     recorded = first_tokens(events)
     chosen = [
         each for each in recorded if stage in (None, each["stage"]) and update in (None, each["update"])
     ]
     if not chosen:
         raise RecordError(
-            "no such update recorded its first tokens",
+            "no such step recorded its first tokens",
             got=" ".join(str(each) for each in (stage, update) if each is not None) or None,
             expected=", ".join(f"{each['stage']} {each['update']}" for each in recorded)
-            or "the first updates of a stage, which are not recorded yet",
+            or "the first steps of a stage, which are not recorded yet",
         )
     return chosen
 

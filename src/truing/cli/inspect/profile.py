@@ -31,7 +31,7 @@ def profile(
     warn_of_lost_updates(run)
     rows = RunReader(run).steps()
     if not rows:
-        raise RecordError(f"{run} has no step yet", remedy="wait for the first update")
+        raise RecordError(f"{run} has no step yet", remedy="wait for the first step")
     stages: dict[str, list[StepLine]] = {}
     for row in rows:
         stages.setdefault(row.stage, []).append(row)

@@ -27,6 +27,9 @@ TERM_NUMBERS = {"kl": "ref", "value": "value"}
 
 CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 
+TITLES = {"update": "step"}
+"""By fact of the sample: its title, if that is not its name in JSON."""
+
 Token = Mapping[str, Any]
 
 
@@ -37,9 +40,8 @@ def render(
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
-    head = Text(
-        escape_control("  ".join(f"{name} {value}" for name, value in sample_facts.items())), style="bold"
-    )
+    facts = "  ".join(f"{TITLES.get(name, name)} {value}" for name, value in sample_facts.items())
+    head = Text(escape_control(facts), style="bold")
     return Group(
         head, legend, Text(), token_view(token_facts), Text(), token_table(token_facts, all_tokens=all_tokens)
     )

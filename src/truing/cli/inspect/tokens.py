@@ -16,16 +16,16 @@ MIN_WIDTH = 110
 def tokens(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     step: Annotated[
-        int | None, typer.Option(help="Update, from 1 as in the progress lines; by default the last.")
+        int | None, typer.Option(help="Step, from 1 as in the progress lines; by default the last.")
     ] = None,
     stage: Annotated[
-        str | None, typer.Option(help="Stage of the update; by default the last stage that has it.")
+        str | None, typer.Option(help="Stage of the step; by default the last stage that has it.")
     ] = None,
-    sample: Annotated[str, typer.Option(help="Sample of the update: its number, from 1, or its id.")] = "1",
+    sample: Annotated[str, typer.Option(help="Sample of the step: its number, from 1, or its id.")] = "1",
     all_tokens: Annotated[bool, typer.Option("--all", help="A row for each context token too.")] = False,
     first: Annotated[
         bool,
-        typer.Option("--first", help="First tokens of samples, as text, of the updates that recorded them."),
+        typer.Option("--first", help="First tokens of samples, as text, of the steps that recorded them."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -62,7 +62,7 @@ def tokens(
 
 
 def _print_first_tokens(updates: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """Print the first tokens of updates, as recorded."""
+    """Print the first tokens of steps, as recorded."""
     from truing.utils.jsonl import dump_json
 
     if as_json:

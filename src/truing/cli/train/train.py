@@ -61,14 +61,14 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         list[str] | None, _alias_option("env.data: a spec, or several separated by ';'; repeatable.")
     ] = None,
     batch_size: Annotated[
-        int | None, _alias_option("Answers per update: prompts × --num-generations.", min=1)
+        int | None, _alias_option("Rollouts per step: prompts × --num-generations.", min=1)
     ] = None,
     num_generations: Annotated[
         int | None, _alias_option("group_size of the last policy stage.", min=1)
     ] = None,
     max_steps: Annotated[int | None, _alias_option("steps of the last policy stage.", min=1)] = None,
     learning_rate: Annotated[float | None, _alias_option("learning_rate of the last policy stage.")] = None,
-    logging_steps: Annotated[int | None, _alias_option("1: every update is recorded.")] = None,
+    logging_steps: Annotated[int | None, _alias_option("1: every step is recorded.")] = None,
     scale_rewards: Annotated[
         str | None, _alias_option("grpo.advantage_scale: true (group), false (none), group, batch, none.")
     ] = None,

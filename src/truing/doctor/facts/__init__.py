@@ -1,1 +1,1 @@
-"""Facts that an update records for the rules."""
+"""Facts that a step records for the rules."""

@@ -13,7 +13,7 @@ ORIGIN_OF_KIND = {"answers": Origin.SAMPLED, "demonstrations": Origin.DEMO}
 
 
 class Lengths(NamedTuple):
-    """Tokens per row."""
+    """Tokens per sample."""
 
     rows: int
     shortest: int
@@ -30,11 +30,11 @@ class Lengths(NamedTuple):
 
 
 ByFamily = Mapping[str, Mapping[str, Lengths]]
-"""Family → "answers" or "demonstrations" → lengths; a kind without rows is absent."""
+"""Family → "answers" or "demonstrations" → lengths; a kind without samples is absent."""
 
 
 def answer_lengths(rows: Iterable[tuple[str, Tensor]]) -> ByFamily:
-    """Return lengths of the SAMPLED and the DEMO tokens of rows, each a family and its origins [T]."""
+    """Return lengths of the SAMPLED and the DEMO tokens of samples, each a family and its origins [T]."""
     lengths: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for family, origin_T in rows:
         for kind, origin in ORIGIN_OF_KIND.items():

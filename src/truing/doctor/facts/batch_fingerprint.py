@@ -1,4 +1,4 @@
-"""A batch's fingerprint, to recognise it in later updates."""
+"""A batch's fingerprint, to recognise it in later steps."""
 
 import hashlib
 from collections.abc import Collection, Iterable
@@ -8,7 +8,7 @@ from torch import Tensor
 from truing.types.facts import Batch
 
 MAX_ROWS = 32
-"""Rows in a fingerprint, the first by name: enough for any odds, and some 2 kB of the record."""
+"""Samples in a fingerprint, the first by name: enough for any odds, and some 2 kB of the record."""
 
 
 def batch_fingerprint(
@@ -20,10 +20,10 @@ def batch_fingerprint(
     alike: int | None,
     total: int | None,
 ) -> Batch:
-    """Return names and digests of a batch's rows.
+    """Return names and digests of a batch's samples.
 
     Args:
-        rows: name, ids [T] and prompt length of each row.
+        rows: name, ids [T] and prompt length of each sample.
         number: of the batch, in order of time.
         tasks: digests of the tasks in it; copies of a task have one.
         drawn: tasks sampled for it; one may occur twice.

@@ -7,16 +7,16 @@ from truing.types.facts import IdDifference, Ids
 
 
 class IdPair(NamedTuple):
-    """Sampled and trained ids of one stretch of a row."""
+    """Sampled and trained ids of one stretch of a sample."""
 
     sample_id: str
-    start: int  # of the stretch within its row
+    start: int  # of the stretch within its sample
     drawn: Sequence[int]
     trained: Sequence[int]
 
 
 def compare_ids(pairs: Iterable[IdPair]) -> Ids:
-    """Return the fact ``ids``: equal positions, all positions, rows that differ, and the first difference.
+    """Return the fact ``ids``: equal positions, all positions, samples that differ, and the first difference.
 
     A position on one side alone counts as unequal; the other side's id is then None.
 

@@ -47,7 +47,7 @@ def rule_findings(history: RunHistory) -> Iterator[Hypothesis]:
             f"a bug in {', '.join(families)}",
             "ruled out",
             f"{with_count(len(clean), 'rule is', 'rules are')} clean over up to"
-            f" {with_count(max(each.steps for each in clean), 'update')}: {codes}",
+            f" {with_count(max(each.steps for each in clean), 'step')}: {codes}",
         )
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
     if unchecked:
@@ -97,7 +97,7 @@ def lengths(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the reward favours short answers, and whether the stop is banned."""
     graded: dict[str, tuple[int, float]] = {}  # tokens of its turns, and reward
     for sample in (each for each in history.samples if each.status != Status.TRUNCATED):
-        # truncated answers are as long as the limit, and mostly wrong: that is no preference of the reward
+        # truncated answers are as long as the limit, and mostly wrong: that is not a preference of the reward
         if not math.isnan(sample.reward):
             length, _ = graded.get(sample.rollout_id, (0, 0.0))
             tokens = sum(turn.end - turn.start for turn in sample.turns)
@@ -107,7 +107,7 @@ def lengths(history: RunHistory) -> Iterator[Hypothesis]:
         rank = scipy.stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
         rho, chance = float(rank.statistic), float(rank.pvalue)
         reason = (
-            f"rank correlation of length and reward {rho:+.2f}, {with_count(len(pairs), 'whole attempt')}"
+            f"rank correlation of length and reward {rho:+.2f}, {with_count(len(pairs), 'whole rollout')}"
             f" (p = {chance:.1g})"
         )
         favours = rho < -0.3 and chance < 1e-3
@@ -131,14 +131,14 @@ def lengths(history: RunHistory) -> Iterator[Hypothesis]:
 
 
 MANY = 0.3
-"""Of the attempts."""
+"""Of the rollouts."""
 
 
 def _cut(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the limit of tokens cuts answers, and did so before the reward fell."""
     cut, before = history.last("truncated/share"), history.before("truncated/share")
     limit = history.recipe.sampling.max_new_tokens
-    reason = f"{cut:.0%} of attempts are cut at {with_count(limit, 'token')}"
+    reason = f"{cut:.0%} of rollouts are cut at {with_count(limit, 'token')}"
     if cut <= MANY:
         yield Hypothesis("answers are cut", "ruled out", reason)
     elif before <= MANY:
@@ -166,7 +166,7 @@ def supervised(history: RunHistory) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "supervised fine-tuning was too short",
         "open" if falling else "ruled out",
-        f"its loss was {before:.3g}, and {after:.3g} over the last quarter of {len(losses)} updates",
+        f"its loss was {before:.3g}, and {after:.3g} over the last quarter of {len(losses)} steps",
         retrain_command(history, f"sft.steps={2 * len(rows)}") if falling else "",
         training_minutes(history, {"sft": 2 * len(rows)}) if falling else None,
         (f"sft.steps={2 * len(rows)}",) if falling else (),
@@ -194,7 +194,7 @@ def environment(history: RunHistory) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "the judge or the environment fails",
             "found" if failed > 0.1 else "ruled out",
-            f"{failed:.0%} of attempts failed",
+            f"{failed:.0%} of rollouts failed",
             command(history, "check", "--static") if failed > 0.1 else "",
         )
     valid = history.last("tools/valid_share")
@@ -211,36 +211,37 @@ MIN_ENTROPY = 0.01
 
 
 def update_size(history: RunHistory) -> Iterator[Hypothesis]:
-    """Yield whether updates are too small to show, or so large that they undo each other."""
+    """Yield whether optimizer steps are too small to show, or so large that they undo each other."""
     course, rate = history.reward_trend, history.recipe.stage(history.stage).learning_rate
     steps = min(20, len(history.steps))
     large = f"the reward fell {course.fell}" if course.fell else _signs_of_large_updates(history)
     if large:
-        yield _other_learning_rate(history, "updates are too large", large, rate / 10, steps)
+        yield _other_learning_rate(history, "optimizer steps are too large", large, rate / 10, steps)
     if excluded := _size_excluded(history):
-        yield Hypothesis("updates are too small", "ruled out", excluded)
+        yield Hypothesis("optimizer steps are too small", "ruled out", excluded)
     elif course.updates < MIN_UPDATES:
         longer = f"{history.stage}.steps={4 * MIN_UPDATES}"
         yield Hypothesis(
-            "there were too few updates to tell",
+            "there were too few steps to tell",
             "open",
-            f"{with_count(course.updates, 'update')}: a trend shows over {MIN_UPDATES} or more",
+            f"{with_count(course.updates, 'step')}: a trend shows over {MIN_UPDATES} or more",
             retrain_command(history, longer),
             training_minutes(history, {history.stage: 4 * MIN_UPDATES}),
             (longer,),
         )
     else:
-        because = f"learning rate {rate:g} over {with_count(len(history.steps), 'update')}, reward from"
+        because = f"learning rate {rate:g} over {with_count(len(history.steps), 'step')}, reward from"
         because += f" {course.first:.3f} to {course.last:.3f}"
-        yield _other_learning_rate(history, "updates are too small", because, 10 * rate, steps)
+        yield _other_learning_rate(history, "optimizer steps are too small", because, 10 * rate, steps)
 
 
 FAR, CLIPPED = 0.5, 0.2
-"""Nats per token from the reference, and a share of clipped tokens, that small updates do not reach."""
+"""Nats per token from the reference, and a share of clipped tokens, that small optimizer steps do not
+reach."""
 
 
 def _signs_of_large_updates(history: RunHistory) -> str:
-    """Return what shows that updates moved the policy far, though the reward does not rise; "" without."""
+    """Return what shows that optimizer steps moved the policy far without a higher reward; "" without."""
     distance, clipped = history.last("kl_all/k3"), history.last("clip/clipped_share")
     if history.reward_trend.learns:
         return ""
@@ -250,7 +251,7 @@ def _signs_of_large_updates(history: RunHistory) -> str:
 
 
 def _size_excluded(history: RunHistory) -> str:
-    """Return the recorded reason why larger updates have no effect; "" without one."""
+    """Return the recorded reason why larger optimizer steps have no effect; "" without one."""
     course, entropy = history.reward_trend, history.last("entropy/sampled")
     tied = history.last("group/zero_variance_share")
     if course.rises or course.fell or course.fault:
@@ -258,11 +259,11 @@ def _size_excluded(history: RunHistory) -> str:
     if large := _signs_of_large_updates(history):
         return large
     if history.blocked:
-        return f"no update moved a weight: {history.blocked[0].name}"
+        return f"no step moved a weight: {history.blocked[0].name}"
     if tied >= 0.95:
         return f"{tied:.0%} of groups have no advantage: a larger rate has no effect"
     if entropy < MIN_ENTROPY:
-        return f"the policy is certain of its tokens ({entropy:.2g} nats): all attempts are alike"
+        return f"the policy is certain of its tokens ({entropy:.2g} nats): all rollouts are alike"
     return ""
 
 

@@ -72,6 +72,6 @@ def tainted_checkpoints(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
         again = stages[stages.index(finding.stage) :]
         lines.append(
             f"{finding.code}: discard checkpoints of {finding.stage} after"
-            f" {with_count(finding.step, 'update')}, and all later; run again: {', '.join(again)}"
+            f" {with_count(finding.step, 'step')}, and all later; run again: {', '.join(again)}"
         )
     return lines

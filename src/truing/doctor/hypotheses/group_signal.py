@@ -15,11 +15,11 @@ MOSTLY_EQUAL = 0.8
 """Of the groups of equal reward: then nearly all are right, or nearly all wrong."""
 
 MOSTLY_TRUNCATED = 0.9
-"""Of the attempts: then their rewards are independent of the tasks."""
+"""Of the rollouts: then their rewards are independent of the tasks."""
 
 
 def unearned_parts(history: RunHistory) -> Iterator[Hypothesis]:
-    """Yield whether attempts earn the part of the reward with the largest weight, if it has several."""
+    """Yield whether rollouts earn the part of the reward with the largest weight, if it has several."""
     prefix = "reward_part/"
     names = {name for row in history.steps for name in row.metrics if name.startswith(prefix)}
     means = {name.removeprefix(prefix): history.last(name) for name in sorted(names)}
@@ -28,9 +28,9 @@ def unearned_parts(history: RunHistory) -> Iterator[Hypothesis]:
     shown = ", ".join(f"{name} {mean:.3g}" for name, mean in means.items())
     unearned = " and ".join(history.unearned)
     yield Hypothesis(
-        f"no attempt earns anything of {unearned or ' or '.join(history.main_parts)}",
+        f"no rollout earns anything of {unearned or ' or '.join(history.main_parts)}",
         "found" if unearned else "ruled out",
-        f"means of the last updates: {shown}"
+        f"means of the last steps: {shown}"
         + "; the tasks are too hard, or this part is broken: check grades the demonstrations"
         * bool(unearned),
         command(history, "check", "--static") if unearned else "",
@@ -74,7 +74,7 @@ def _cost(history: RunHistory) -> str:
 
 def _all_wrong(history: RunHistory, reason: str, share: float, wrong: float) -> Iterator[Hypothesis]:
     if history.last("truncated/share") >= MOSTLY_TRUNCATED:
-        because = f"{history.last('truncated/share'):.0%} of attempts are cut before their end"
+        because = f"{history.last('truncated/share'):.0%} of rollouts are cut before their end"
         yield Hypothesis("tasks are too hard", "ruled out", f"{because}; {reason}")
     elif wrong > 0.9:
         yield Hypothesis(
@@ -93,7 +93,7 @@ def _equal_rewards(history: RunHistory, reason: str, between: float) -> Iterator
     groups, differ = _tied_groups(history)
     texts = f"; in {differ} of {groups} of the last ones the answers differ" if groups else ""
     yield Hypothesis(
-        "attempts of a group have equal rewards for different answers",
+        "rollouts of a group have equal rewards for different answers",
         "found" if differ > groups / 2 else "open",
         f"{reason}; {between:.0%} are tied at a reward between{texts}",
         command(history, "check", "--static"),
@@ -102,7 +102,7 @@ def _equal_rewards(history: RunHistory, reason: str, between: float) -> Iterator
 
 
 def _tied_groups(history: RunHistory) -> tuple[int, int]:
-    """Return the groups of the last updates with equal rewards, and those with different texts."""
+    """Return the groups of the last steps with equal rewards, and those with different texts."""
     texts, rewards = defaultdict[str, set[str]](set), defaultdict[str, set[float]](set)
     for sample in history.samples:
         if not math.isnan(sample.reward):

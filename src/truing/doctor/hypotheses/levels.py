@@ -1,4 +1,4 @@
-"""Levels of a number over the updates of a stage: the best, the last, and the break."""
+"""Levels of a number over the steps of a stage: the best, the last, and the break."""
 
 import math
 import statistics
@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 MIN_WINDOW = 5
-"""Updates in a window."""
+"""Steps in a window."""
 
 
 class Fall(NamedTuple):
@@ -16,7 +16,7 @@ class Fall(NamedTuple):
     best: float
     now: float
     since: float  # mean of all values since the break
-    window: int  # updates of either
+    window: int  # steps of either
     start: int  # of the best window
     broke: int  # first value of the lower level
     errors: float  # the fall in standard errors of the difference of two windows

@@ -1,4 +1,4 @@
-"""Recorded reasons why no update moved the policy."""
+"""Recorded reasons why no step moved the policy."""
 
 import math
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from truing.doctor.hypotheses.test_cost import retrain_command
 from truing.utils.format import with_count
 
 SKIPPED_LABEL = "held_back"
-"""The loss label of a step without an update."""
+"""The loss label of a step without an optimizer step."""
 
 MASK_CAUSES = {
-    "masked/cut": ('their attempts were cut, and gates.truncated is "mask"', "gates.truncated=keep"),
+    "masked/cut": ('their rollouts were cut, and gates.truncated is "mask"', "gates.truncated=keep"),
     "masked/forced_action": (
         'their turns began with forced tokens, and episode.mask is "action"',
         "episode.mask=sampled",
     ),
-    "masked/not_kept": ("their attempts failed, were alone in their group, or were not kept", ""),
+    "masked/not_kept": ("their rollouts failed, were alone in their group, or were not kept", ""),
     "masked/structure": (
         'they are scaffolding of calls, and episode.mask is "no_structure"',
         "episode.mask=sampled",
@@ -27,7 +27,7 @@ MASK_CAUSES = {
 
 
 def no_movement(history: RunHistory) -> Iterator[Hypothesis]:
-    """Yield the cause if no update of the stage moved a weight."""
+    """Yield the cause if no step of the stage moved a weight."""
     yield from _nothing_trained(history)
     yield from _skipped(history)
     yield from _no_rate(history)
@@ -47,7 +47,7 @@ def _nothing_trained(history: RunHistory) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "no token is trained",
         "found",
-        f"0 tokens were trained in {with_count(len(trained), 'update')}; {share}{why}",
+        f"0 tokens were trained in {with_count(len(trained), 'step')}; {share}{why}",
         retrain_command(history, change) if change else "",
         changes=(change,) if change else (),
     )
@@ -64,9 +64,9 @@ def _skipped(history: RunHistory) -> Iterator[Hypothesis]:
     kl = history.last("kl_trained/k3")
     known = "" if math.isnan(kl) else f"; the KL is {kl:.3g} nats per token"
     yield Hypothesis(
-        "updates are skipped",
+        "optimizer steps are skipped",
         "found",
-        f"{len(skipped)} of {with_count(len(history.steps), 'update')} were skipped by {by}{known}",
+        f"{len(skipped)} of {with_count(len(history.steps), 'step')} were skipped by {by}{known}",
         retrain_command(history, change) if change else "",
         changes=(change,) if change else (),
     )
@@ -78,13 +78,13 @@ def _no_rate(history: RunHistory) -> Iterator[Hypothesis]:
         return
     warming = history.recipe.optimizer.warmup_steps
     if max(rates) == 0:
-        yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'update')}")
+        yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'step')}")
     elif max(rates) < declared / 2 and warming > len(rates):
         change = "optimizer.warmup_steps=0"
         yield Hypothesis(
             "the learning rate is still warming up",
             "found",
-            f"it reached {max(rates):.2g} of {declared:.2g} in {with_count(len(rates), 'update')};"
+            f"it reached {max(rates):.2g} of {declared:.2g} in {with_count(len(rates), 'step')};"
             f" optimizer.warmup_steps is {warming}",
             retrain_command(history, change),
             changes=(change,),
@@ -101,5 +101,5 @@ def _no_gradient(history: RunHistory) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "the gradient is 0",
         "found",
-        f"its norm is exactly 0 in all of {with_count(len(norms), 'update')}{known}",
+        f"its norm is exactly 0 in all of {with_count(len(norms), 'step')}{known}",
     )

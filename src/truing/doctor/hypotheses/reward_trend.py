@@ -1,4 +1,4 @@
-"""The trend of the reward over the updates: whether it rose, with an interval, and whether it fell again."""
+"""The trend of the reward over the steps: whether it rose, with an interval, and whether it fell again."""
 
 import math
 import statistics
@@ -15,13 +15,13 @@ from truing.doctor.rules.rwd010 import MOST, Measured, fallen, judge
 from truing.utils.format import with_count
 
 RECENT_UPDATES = 10
-"""Updates in the mean at either end."""
+"""Steps in the mean at either end."""
 
 P_VALUE = 0.01
 """Significance level of a rise."""
 
 MIN_UPDATES = 8
-"""The fewest updates for a trend."""
+"""The fewest steps for a trend."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class RewardTrend:
     chance: float  # p-value of the slope or the difference of the ends, Bonferroni-corrected
     low: float  # 95 % interval of last − first, by Welch's t; NaN if the ends do not vary
     high: float
-    fell: str  # start, end and update of the fall; "" without one
-    broke: int = 0  # updates before the fall; 0 without one
-    fault: str = ""  # why the rewards are no sign of learning: the finding, as text
-    unearned: tuple[str, ...] = ()  # parts with the largest weight of which no attempt earned anything
+    fell: str  # start, end and step of the fall; "" without one
+    broke: int = 0  # steps before the fall; 0 without one
+    fault: str = ""  # why the rewards are not a sign of learning: the finding, as text
+    unearned: tuple[str, ...] = ()  # parts with the largest weight of which no rollout earned anything
 
     @property
     def rises(self) -> bool:
-        """Return whether the reward rose over enough updates, has not fallen, and nothing is broken."""
+        """Return whether the reward rose over enough steps, has not fallen, and nothing is broken."""
         rose = self.last > self.first and self.chance < P_VALUE
         return rose and self.updates >= MIN_UPDATES and not (self.fell or self.fault)
 
@@ -57,8 +57,8 @@ class RewardTrend:
 
     def summary(self) -> str:
         """Return the trend as one sentence."""
-        ends = f"{self.first:.3f} in the first updates, {self.last:.3f} in the last of"
-        ends += f" {with_count(self.updates, 'update')}"
+        ends = f"{self.first:.3f} in the first steps, {self.last:.3f} in the last of"
+        ends += f" {with_count(self.updates, 'step')}"
         if self.fell:
             return f"the reward fell: {self.fell}"
         if self.fault:
@@ -67,19 +67,19 @@ class RewardTrend:
             return f"the run learns: {ends}, {self.gain.signed}"
         if self.rises:
             part = " and ".join(self.unearned)
-            return f"the reward goes up, but no attempt earns anything of {part}: {ends}, {self.gain.signed}"
+            return f"the reward goes up, but no rollout earns anything of {part}: {ends}, {self.gain.signed}"
         chance = f" (p = {self.chance:.2g})"
         return f"the reward does not clearly go up: {ends}{chance}"
 
 
 BREAKS = ("OPT005", "OPT015")
-"""Rules whose findings say that no update trains, whatever the reward does."""
+"""Rules whose findings say that no step trains, whatever the reward does."""
 
 
 def fault_of(diagnosis: Diagnosis) -> str:
     """Return the finding of one of these rules, as text; "" without one."""
     found = {each.code: each.findings for each in diagnosis.results() if is_finding(each)}
-    # an infinite number is clearest where it came first, a row of updates where it is longest
+    # an infinite number is clearest where it came first, a row of steps where it is longest
     clearest = [found[code][place] for code, place in zip(BREAKS, (-1, 0), strict=True) if code in found]
     return f"{clearest[0].claim.what} ({clearest[0].where})" if clearest else ""
 
@@ -88,9 +88,9 @@ def reward_trend(rewards: Sequence[float], updates: Sequence[int] = (), fault: s
     """Return the trend of mean rewards.
 
     Args:
-        rewards: of each update.
+        rewards: of each step.
         updates: the number of each, from 1; consecutive by default.
-        fault: why they are no sign of learning; "" if nothing is known to be broken.
+        fault: why they are not a sign of learning; "" if nothing is known to be broken.
     """
     if len(rewards) < 3:
         ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
@@ -102,7 +102,7 @@ def reward_trend(rewards: Sequence[float], updates: Sequence[int] = (), fault: s
         return RewardTrend(len(rewards), first, last, 1.0, math.nan, math.nan, "", fault=fault)
     slope = float(scipy.stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
-    chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same updates
+    chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same steps
     measured = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
     fall, claims = fallen(measured), list(judge(measured))
     fell, broke = _dropped(before, after, measured.updates[-part]), len(rewards) - part
@@ -118,17 +118,17 @@ def _dropped(before: Sequence[float], after: Sequence[float], since: int) -> str
     first, last, floor = statistics.fmean(before), statistics.fmean(after), min(0.0, *after)
     if max(after) >= min(before) or first - last < MOST * (first - floor):
         return ""
-    return f"from {first:.3g} to {last:.3g}, the latter since update {since} at the latest"
+    return f"from {first:.3g} to {last:.3g}, the latter since step {since} at the latest"
 
 
 def before_the_fall(way: RewardTrend, values: Sequence[float]) -> float:
-    """Return the mean of a metric over the updates before the reward fell; NaN without a fall or values.
+    """Return the mean of a metric over the steps before the reward fell; NaN without a fall or values.
 
-    A change with the fall, or after it, is no cause of it.
+    A change with the fall, or after it, is not a cause of it.
 
     Args:
         way: of the reward.
-        values: of each update with a reward; NaN if unknown.
+        values: of each step with a reward; NaN if unknown.
     """
     known = [value for value in values[: way.broke] if math.isfinite(value)]
     return math.fsum(known) / len(known) if known else math.nan

@@ -41,7 +41,7 @@ class RunHistory:
     given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
     main_parts: Sequence[str] = ()  # of the reward, with the largest weight
     arguments: ScriptArguments | None = None  # of the TRL script that made the run
-    blocked: tuple[Hypothesis, ...] = ()  # reasons why no update moved a weight
+    blocked: tuple[Hypothesis, ...] = ()  # reasons why no step moved a weight
 
     @cached_property
     def reward_trend(self) -> RewardTrend:
@@ -51,7 +51,7 @@ class RunHistory:
 
     @property
     def unearned(self) -> tuple[str, ...]:
-        """Return the parts with the largest weight of which no attempt of the stage earned anything."""
+        """Return the parts with the largest weight of which no rollout of the stage earned anything."""
         series = {name: self.series(f"reward_part/{name}") for name in self.main_parts}
         return tuple(name for name, values in series.items() if values and not any(values))
 
@@ -77,7 +77,7 @@ class RunHistory:
         stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
         if not stages:
             raise RecordError(
-                f"{run} has no update with a reward yet",
+                f"{run} has no step with a reward yet",
                 expected="reinforce, rloo, grpo or ppo",
                 got=recipe.stages,
             )
@@ -98,11 +98,11 @@ class RunHistory:
         )
 
     def series(self, name: str) -> list[float]:
-        """Return the known values of a metric of the stage, by update."""
+        """Return the known values of a metric of the stage, by step."""
         return [row.metrics[name] for row in self.steps if name in row.metrics]
 
     def last(self, name: str) -> float:
-        """Return its mean over the last updates; NaN if unknown."""
+        """Return its mean over the last steps; NaN if unknown."""
         values = self.series(name)[-RECENT_UPDATES:]
         return math.fsum(values) / len(values) if values else math.nan
 
@@ -114,7 +114,7 @@ def _evaluation_seconds(events: Sequence[Event]) -> float:
 
 
 def has_reward_update(run: Path) -> bool:
-    """Return whether a run has an update with a reward."""
+    """Return whether a run has a step with a reward."""
     reader = RunReader(run)
     recipe = resolve(reader.run_fact("recipe"))
     return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.iter_steps())

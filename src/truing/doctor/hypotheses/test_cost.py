@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from truing.doctor.hypotheses.run_history import RunHistory
 
 PREFLIGHT = 2
-"""Updates of each stage in ``truing check RECIPE``."""
+"""Steps of each stage in ``truing check RECIPE``."""
 
 
 def command(history: RunHistory, verb: str, *words: str) -> str:
@@ -31,7 +31,7 @@ def training_minutes(history: RunHistory, changed: Mapping[str, int] = {}) -> fl
     """Return the minutes of the whole recipe with its evaluations; None if a stage was not reached.
 
     Args:
-        history: of a run; future updates are assumed to take as long.
+        history: of a run; future steps are assumed to take as long.
         changed: steps of stages that differ from the recipe.
     """
     cfg, evaluations = history.recipe, len(history.recipe.stages) + history.recipe.eval.base
@@ -44,7 +44,7 @@ def training_minutes(history: RunHistory, changed: Mapping[str, int] = {}) -> fl
 
 
 def check_minutes(history: RunHistory) -> float | None:
-    """Return the minutes of two updates of each stage, on at most as many rows as the run's first."""
+    """Return the minutes of two steps of each stage, on at most as many samples as the run's first."""
     parts = []
     for stage in history.recipe.stages:
         first = [sum(row.seconds.values()) for row in history.recorded if row.stage == stage][:PREFLIGHT]

@@ -24,7 +24,7 @@ LONGEST = 200
 """The most lines of one printed dict."""
 BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
 UPDATE_NAMES = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
-"""A printed dict with one of these is the log of an update; an evaluation and the summary have others."""
+"""A printed dict with one of these is the log of a step; an evaluation and the summary have others."""
 
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
@@ -65,7 +65,7 @@ def _joined(lines: "Sequence[Line]") -> "Iterator[Line]":
 
 
 def _steps(bars: Sequence[dict[int, int]]) -> list[int]:
-    """Return the position of the updates' bar at each log; empty if none advances from log to log."""
+    """Return the position of the steps' bar at each log; empty if none advances from log to log."""
     seen = Counter(total for each in bars for total in each)
     for total in sorted(seen, key=lambda total: (seen[total], total), reverse=True):
         steps = [each.get(total, 0) for each in bars]

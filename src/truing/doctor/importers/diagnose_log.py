@@ -34,7 +34,7 @@ class LogDiagnosis:
         kind = "scalars and answers" if run.has_answers else "scalars only"
         yield f"{kind}: {with_count(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
         updates = with_count(len(run.steps), "record")
-        updates += f", updates {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
+        updates += f", steps {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
         every = run.steps[0].setup.logged_every or 1
         updates += f", each the mean of {every}" if every > 1 else ""
         yield f"read from {run.format} ({run.trainer}): {updates}", "dim"
@@ -82,7 +82,7 @@ class LogDiagnosis:
 def diagnose_log(
     target: Path, select: Sequence[str] = (), ignore: Sequence[str] = (), run: str | None = None
 ) -> LogDiagnosis:
-    """Apply every rule to every update of a foreign run.
+    """Apply every rule to every step of a foreign run.
 
     Args:
         target: a file or folder of another trainer.

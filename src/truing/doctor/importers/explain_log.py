@@ -25,12 +25,12 @@ MOSTLY = 0.8
 """Of the groups."""
 
 MANY = 0.3
-"""Of the attempts."""
+"""Of the rollouts."""
 
 
 @dataclass(frozen=True)
 class LogHistory:
-    """The updates of a log."""
+    """The steps of a log."""
 
     log_diagnosis: LogDiagnosis
 
@@ -58,22 +58,22 @@ class LogHistory:
 
     @cached_property
     def reward_trend(self) -> RewardTrend:
-        """Return the trend of the mean reward, by the log's update numbers."""
+        """Return the trend of the mean reward, by the log's step numbers."""
         rewarded, run = self._rewarded, self.log_diagnosis.imported
         broken = [step for step in run.steps if "reward/mean" in step.metrics]
         if broken and not rewarded:
             raise RecordError(
                 f"the reward of {run.format} is never a finite number",
-                got=f"{broken[0].metrics['reward/mean']:g} at update {broken[0].step + 1}, and in all of"
+                got=f"{broken[0].metrics['reward/mean']:g} at step {broken[0].step + 1}, and in all of"
                 f" {with_count(len(broken), 'record')}",
-                expected="a mean reward in some update",
+                expected="a mean reward in some step",
                 remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
             )
         if not rewarded:
             raise RecordError(
                 f"{run.format} has no reward",
                 got=", ".join(self.log_diagnosis.imported.matched),
-                expected="the mean reward of each update",
+                expected="the mean reward of each step",
                 remedy="check its other numbers with `truing check`",
             )
         return reward_trend(
@@ -134,7 +134,7 @@ def _cut(history: LogHistory) -> Iterator[Hypothesis]:
     cut, before = history.last("truncated/share"), history.before("truncated/share")
     if math.isnan(cut):
         return
-    reason = f"{cut:.0%} of attempts are cut"
+    reason = f"{cut:.0%} of rollouts are cut"
     if cut <= MANY:
         yield Hypothesis("answers are cut", "ruled out", reason)
     elif before <= MANY:
@@ -155,22 +155,24 @@ def _size(history: LogHistory) -> Iterator[Hypothesis]:
     at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
     if way.fell and not way.fault:
         smaller = "train again from before the break, at a tenth of the learning rate"
-        yield Hypothesis("updates are too large", "open", f"{at}the reward fell {way.fell}", smaller)
+        yield Hypothesis("optimizer steps are too large", "open", f"{at}the reward fell {way.fell}", smaller)
     if way.fault:
-        yield Hypothesis("updates are too small", "ruled out", f"at any rate: {way.fault}")
+        yield Hypothesis("optimizer steps are too small", "ruled out", f"at any rate: {way.fault}")
     elif way.learns or way.fell:
-        yield Hypothesis("updates are too small", "ruled out", way.summary())
+        yield Hypothesis("optimizer steps are too small", "ruled out", way.summary())
     elif rate == 0:
         yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'record')}")
     elif share >= MOSTLY:
         because = f"{share:.0%} of groups have no advantage: a larger rate has almost no effect"
-        yield Hypothesis("updates are too small", "ruled out", because)
+        yield Hypothesis("optimizer steps are too small", "ruled out", because)
     elif way.updates < MIN_UPDATES:
         reason = f"{with_count(way.updates, 'record')}: a trend shows over {MIN_UPDATES} or more"
-        yield Hypothesis("there were too few updates to tell", "open", reason, "train on")
+        yield Hypothesis("there were too few steps to tell", "open", reason, "train on")
     else:
         ends = f"{at}reward from {way.first:.3g} to {way.last:.3g}"
-        yield Hypothesis("updates are too small", "open", ends, "train again at ten times the learning rate")
+        yield Hypothesis(
+            "optimizer steps are too small", "open", ends, "train again at ten times the learning rate"
+        )
 
 
 def _not_in_log(history: LogHistory) -> Iterator[Hypothesis]:

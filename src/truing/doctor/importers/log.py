@@ -12,7 +12,7 @@ from truing.types.sample import SampleFacts
 from truing.utils.parse import parse_json
 
 STEP_NAMES = ("train/global_step", "global_step", "current_steps", "step", "_step", "update", "iteration")
-"""Names of the update number, case-insensitive: a trainer's own count before a tracker's count of calls."""
+"""Names of the step number, case-insensitive: a trainer's own count before a tracker's count of calls."""
 
 
 ROUNDED = re.compile(r"\s*[-+]?0*\.00+\s*")
@@ -23,7 +23,7 @@ ROUNDED = re.compile(r"\s*[-+]?0*\.00+\s*")
 class Point:
     """Values logged at one time."""
 
-    step: int | None  # None for a tracker's record outside the updates
+    step: int | None  # None for a tracker's record outside the steps
     values: Mapping[str, float]  # by the names in the log
     where: str  # for errors: the line, or the record
     rounded: frozenset[str] = frozenset()  # names whose value is printed as 0.000
@@ -40,7 +40,7 @@ class Unread:
 
 @dataclass(frozen=True)
 class Log:
-    """A log of scalars, and the attempts of a dump."""
+    """A log of scalars, and the rollouts of a dump."""
 
     format: str  # the detected format, as text
     points: Sequence[Point]  # in the order of the log
@@ -76,7 +76,7 @@ def log_of_records(
     ]
     name = _step_name(record for _, record in numbered)
     if not numbered:
-        raise RecordError("the log is empty", expected="a record per update", remedy="wait for one")
+        raise RecordError("the log is empty", expected="a record per step", remedy="wait for one")
     if name is None:
         raise RecordError(
             f"{numbered[0][0]} has no step",
@@ -138,12 +138,12 @@ def _point(where: str, record: Mapping[str, Any], step_name: str, unread: dict[s
 
 
 def has_step(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether any record has its update number."""
+    """Return whether any record has its step number."""
     return _step_name(records) is not None
 
 
 def _step_name(records: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the name of the update number in records; None without one."""
+    """Return the name of the step number in records; None without one."""
     known = {name: None for record in records for name in record if name.lower() in STEP_NAMES}
     return min(known, key=lambda name: STEP_NAMES.index(name.lower()), default=None)
 

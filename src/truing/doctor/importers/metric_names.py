@@ -41,7 +41,7 @@ GENERIC = {
 
 HF = {
     "loss": "loss/total",
-    "grad_norm": "grad/norm",  # of the last update since the last log, as is the rate
+    "grad_norm": "grad/norm",  # of the last step since the last log, as is the rate
     "learning_rate": "lr",
 }
 """Logged by transformers' Trainer for every loss."""
@@ -69,7 +69,7 @@ VERL = Trainer(
     "verl",
     frozenset({"actor/pg_loss", "actor/grad_norm", "critic/score/mean", "response_length/mean"}),
     {
-        "critic/score/mean": "reward/mean",  # of attempts with a token
+        "critic/score/mean": "reward/mean",  # of rollouts with a token
         # tokens of a response; includes tool tokens if `num_turns/max` is above 2
         "response_length/mean": "length/mean",
         "response_length/max": "length/max",
@@ -90,7 +90,7 @@ OPENRLHF = Trainer(
     frozenset({"rollout/reward_mean", "actor_lr", "ppo_clip_ratio"}),
     {
         "rollout/reward_mean": "reward/mean",
-        "reward": "reward/mean",  # before 0.11: of the trained attempts
+        "reward": "reward/mean",  # before 0.11: of the trained rollouts
         "rollout/reward_std": "reward/std",
         "rollout/response_length_mean": "length/mean",
         "response_length": "length/mean",
@@ -147,7 +147,7 @@ def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str
 
     Args:
         unread: unknown names.
-        read: theirs → ours; a metric already in use is no suggestion.
+        read: theirs → ours; a metric already in use is not a suggestion.
     """
     spelt = {_letters(metric.name): metric.name for metric in METRICS if metric.name not in read.values()}
     close = {

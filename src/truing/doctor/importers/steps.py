@@ -1,4 +1,4 @@
-"""A log as steps of the doctor: our names, one step per update, and the unused rest."""
+"""A log as steps of the doctor: our names, one step per record, and the unused rest."""
 
 import math
 from collections import defaultdict
@@ -46,7 +46,7 @@ class ImportedRun:
 
     @property
     def has_answers(self) -> bool:
-        """Return whether the run has attempts."""
+        """Return whether the run has rollouts."""
         return any(step.samples for step in self.steps)
 
 
@@ -103,7 +103,7 @@ def import_run(log: Log) -> ImportedRun:
     )
 
 
-COUNTED_NOTE = "the log tells no step: its records are counted, however many updates each is of"
+COUNTED_NOTE = "the log tells no step: its records are counted, however many steps each is of"
 
 
 def _add_not_finite(numbers: dict[int, dict[str, float]], points: Sequence[Point], names: Set[str]) -> None:
@@ -116,7 +116,7 @@ def _add_not_finite(numbers: dict[int, dict[str, float]], points: Sequence[Point
 
 
 def updates_per_record(steps: Iterable[int]) -> int:
-    """Return the updates per record: the smallest distance of two; 1 for one record."""
+    """Return the steps per record: the smallest distance of two; 1 for one record."""
     return min((after - before for before, after in pairwise(sorted(steps))), default=1)
 
 
@@ -184,23 +184,23 @@ def _alike(one: float, other: float) -> bool:
 
 
 def _check_same_value(known: float, value: float, name: str, point: Point) -> None:
-    """Raise if an update has two records with different numbers."""
+    """Raise if a step has two records with different numbers."""
     if not _alike(known, value):
         raise RecordError(
             f"step {point.step} is logged twice, with two values of {name}",
             got=f"{known:.6g} and {value:.6g}, the latter in {point.where.rstrip(',')}",
-            expected="one value an update",
+            expected="one value a step",
             remedy="where a run was resumed, cut what came after the checkpoint; else export one run",
         )
 
 
 def _step_decreased(latest: int, step: int) -> str:
     """Return a note on the order of the log."""
-    return f"the log goes back from {latest} to {step}: of updates told twice the later telling is read"
+    return f"the log goes back from {latest} to {step}: of a step with two records the later is read"
 
 
 def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:
-    """Return an update's numbers by our names."""
+    """Return a step's numbers by our names."""
     numbers = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.abs_max_of}
     for ours, names in trainer.abs_max_of.items():
         if all(name in theirs for name in names):
@@ -209,7 +209,7 @@ def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer
 
 
 def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -> list[Step]:
-    """Return steps in the order of the updates."""
+    """Return steps in the order of the steps."""
     steps, history = list[Step](), History()
     for step in sorted(numbers):
         rows = log.rows.get(step, ())

@@ -52,7 +52,7 @@ def read_csv(path: Path, run: str | None) -> Log:
     table = _cells(read_text(path), path)
     if len(table) < 2:
         raise RecordError(
-            f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per update"
+            f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per step"
         )
     columns = _columns_of_run([name.strip() for name in table[0][1]], run, path)
     header, repeated = _first_of_each(columns)

@@ -1,7 +1,7 @@
 """``trainer_state.json`` of transformers, and so of TRL: every log of the run, in each checkpoint.
 
 The log has the trainer's record at each ``logging_steps``: means since the last record, and the norm and
-rate of the last update alone.
+rate of the last step alone.
 """
 
 import zipfile

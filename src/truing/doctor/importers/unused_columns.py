@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 SECONDS = "seconds and speed"
 COUNT = "a clock or counter"
-EVALUATION = "of an evaluation, not of an update"
+EVALUATION = "of an evaluation, not of a step"
 EXTREMES = "the mean of the smallest or largest over several batches"
 PART = "one reward function's; rules check their sum"
 PREFERENCE = "of a loss on preferences"
@@ -45,7 +45,7 @@ TRL: Mapping[str, str] = TRANSFORMERS | {
     "rewards/*": PART,
     "completions/min_length": EXTREMES,
     "completions/max_length": EXTREMES,
-    "completions/*_terminated_length": "of uncut attempts alone; 0 if all are cut",
+    "completions/*_terminated_length": "of uncut rollouts alone; 0 if all are cut",
     "completions": "a table of texts",
     "clip_ratio*": "shares of tokens or sequences, by importance_sampling_level, which is not in the log",
     "cispo_clip_ratio": "tokens with a capped weight, which keep their gradient",
@@ -54,7 +54,7 @@ TRL: Mapping[str, str] = TRANSFORMERS | {
     "sampling/importance_sampling_ratio/*": "weights after capping or masking",
     "policy_loss": "its weight depends on the loss",
     "entropy_coef": "a setting, not a measurement",
-    "tools/call_frequency": "tool calls of an attempt",
+    "tools/call_frequency": "tool calls of a rollout",
     "tools/failure_frequency": "calls that raised; without refused ones",
 }
 """TRL 1.16 (grpo_trainer.py, rloo_trainer.py)."""
@@ -68,11 +68,11 @@ VERL: Mapping[str, str] = {
     "val-*": EVALUATION,
     "val/*": EVALUATION,
     "prompt_length/*": "tokens of prompts",
-    "num_turns/*": "turns of an attempt; above 2 tools answered",
-    "tool_call_counts/*": "tool calls of an attempt",
-    "response/aborted_ratio": "attempts without a token",
+    "num_turns/*": "turns of a rollout; above 2 tools answered",
+    "tool_call_counts/*": "tool calls of a rollout",
+    "response/aborted_ratio": "rollouts without a token",
     "response_length/min": "the shortest answer",
-    "response_length_non_aborted/*": "of attempts with a token alone",
+    "response_length_non_aborted/*": "of rollouts with a token alone",
     "critic/score/max": "the largest reward",
     "critic/score/min": "the smallest reward",
     "critic/rewards/*": "minus a KL penalty in the reward; critic/score is the reward itself",
@@ -83,7 +83,7 @@ VERL: Mapping[str, str] = {
     "critic/advantages/*": "the largest or smallest advantage, if the log has only one of them",
     "critic/vf_loss": "its weight depends on the loss",
     "critic/vf_clipfrac": "clipped values",
-    "critic/vpred_mean": "values during the update",
+    "critic/vpred_mean": "values during the step",
     "critic/grad_norm": "the critic's own gradient",
     "critic/lr": "the critic's own rate",
     "critic/kl*": "a penalty in the reward, and its weight",
@@ -112,8 +112,8 @@ OPENRLHF: Mapping[str, str] = {
     "kl_loss": "by an unknown estimator",
     "kl_coef": "a setting, not a measurement",
     "logprobs_diff": "0 without a reference, and otherwise by an unknown estimator",
-    "return": "a sum per attempt",
-    "values": "after the update",
+    "return": "a sum per rollout",
+    "values": "after the step",
     "critic_lr": "the critic's own rate",
     "critic_grad_norm": "the critic's own gradient",
     "group_reward_std": "the mean of the groups' deviations",
@@ -121,7 +121,7 @@ OPENRLHF: Mapping[str, str] = {
     "dynamic_filtering_pass_rate": "kept groups",
     "generate_length": "tokens of answers before filtering",
     "rollout/num_samples": COUNT,
-    "rollout/*": "of the attempts before filtering",
+    "rollout/*": "of the rollouts before filtering",
     "timing/*": SECONDS,
     "perf/*": SECONDS,
     "eval*": EVALUATION,

@@ -1,7 +1,7 @@
 """verl's rollout dumps: prompts, answers and scores of each step, and the metrics that follow from them.
 
 ``RayPPOTrainer._dump_generations`` (verl 0.8, verl/trainer/ppo/ray_trainer.py) writes them to
-``trainer.rollout_data_dir``: a file ``{step}.jsonl`` with a line per attempt: input, output, gts, score,
+``trainer.rollout_data_dir``: a file ``{step}.jsonl`` with a line per rollout: input, output, gts, score,
 step, and the reward function's other results.
 """
 
@@ -20,18 +20,18 @@ FIELDS = ("input", "output", "score", "step")
 
 
 def is_dump(record: Mapping[str, Any]) -> bool:
-    """Return whether a line is an attempt."""
+    """Return whether a line is a rollout."""
     return all(name in record for name in FIELDS)
 
 
 def rollout_rows(path: Path) -> dict[int, list[SampleFacts]]:
-    """Return the attempts of a file, by step."""
+    """Return the rollouts of a file, by step."""
     by_step = defaultdict[int, list[Mapping[str, Any]]](list)
     for where, record in json_lines(path):
         step = to_number(record.get("step"))
         if not is_dump(record) or step is None:
             raise RecordError(
-                f"{where} is not an attempt of a rollout dump",
+                f"{where} is not a rollout of a dump",
                 got=", ".join(record),
                 expected=", ".join(FIELDS),
                 remedy="remove other files from trainer.rollout_data_dir",
@@ -41,10 +41,10 @@ def rollout_rows(path: Path) -> dict[int, list[SampleFacts]]:
 
 
 def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[SampleFacts]:
-    """Return the attempts of a step. A group is the attempts with one prompt.
+    """Return the rollouts of a step. A group is the rollouts with one prompt.
 
     A dump has no uid, so two tasks with the same prompt in one step look like one group. A prompt that
-    recurs more often than most may be such a pair, and its attempts get no group.
+    recurs more often than most may be such a pair, and its rollouts get no group.
     """
     counts = Counter(str(attempt["input"]) for attempt in attempts)
     # the smallest of equally common sizes: an unused group is better than a wrong one
@@ -67,7 +67,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> SampleFacts:
         sampling_params=None,
         reward=math.nan if score is None else score,
         reward_parts={},
-        status="",  # not dumped: a failed attempt has a score like any other
+        status="",  # not dumped: a failed rollout has a score like any other
         truncated=False,
         text=str(attempt["output"]),
     )
@@ -76,7 +76,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> SampleFacts:
 def reward_metrics(rows: Sequence[SampleFacts]) -> dict[str, float]:
     """Return metrics of rewards and groups, as defined in truing/metrics/rollout_definitions.py.
 
-    verl scores every attempt: one score that is not finite is that of the mean, as in its own log.
+    verl scores every rollout: one score that is not finite is that of the mean, as in its own log.
     """
     rewards = [row.reward for row in rows if math.isfinite(row.reward)]
     metrics = {"reward/mean": sum(row.reward for row in rows) / len(rows)} if rows else {}

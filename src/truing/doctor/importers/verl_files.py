@@ -40,7 +40,7 @@ def read(logs: Sequence[Path], dumps: Sequence[Path]) -> Log:
 
     Args:
         logs: the file of metrics, at most one.
-        dumps: files of attempts.
+        dumps: files of rollouts.
     """
     if len(logs) > 1:
         raise RecordError(

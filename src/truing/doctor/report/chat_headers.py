@@ -17,9 +17,9 @@ MIN_CHARACTERS = 3
 
 
 def header_lines(step: Step, row: SampleFacts, part: slice, tokenizer: Any) -> Iterator[str]:
-    """Yield a sentence on each kind of header in the turns of a row, with its first place.
+    """Yield a sentence on each kind of header in the turns of a sample, with its first place.
 
-    A header is a special token of the template in the row's prompt, stop ids and scaffolding of
+    A header is a special token of the template in the sample's prompt, stop ids and scaffolding of
     calls left out; for a template of plain text, its opening before an answer.
     """
     ids, origin = (step.tokens[name][part] for name in ("token_ids", "origin"))

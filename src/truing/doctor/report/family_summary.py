@@ -1,4 +1,4 @@
-"""An update by task family: lengths of answers and demonstrations, entropy, and reward distributions."""
+"""A step by task family: lengths of answers and demonstrations, entropy, and reward distributions."""
 
 import math
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ def family_lines(step: Step) -> list[tuple[str, str]]:
 
 
 def demonstration_lengths(step: Step) -> ByFamily:
-    """Return the lengths of each family's latest demonstrations, in an earlier update."""
+    """Return the lengths of each family's latest demonstrations, in an earlier step."""
     by_family: dict[str, Mapping[str, Lengths]] = {}
     for past in step.past:
         for family, kinds in past.facts.get("lengths", {}).items():
@@ -45,7 +45,7 @@ def demonstration_lengths(step: Step) -> ByFamily:
 
 
 def entropy_text(step: Step, parts: Sequence[slice]) -> str:
-    """Return the mean entropy of rows as text; without computed entropy, estimated from their draws."""
+    """Return the mean entropy of samples as text; without computed entropy, estimated from their draws."""
     for name, sign, how in (("entropy", 1, ""), ("sampler_logprob", -1, ", estimated from the draws")):
         if name not in step.tokens:
             continue
@@ -56,7 +56,7 @@ def entropy_text(step: Step, parts: Sequence[slice]) -> str:
 
 
 def reward_lines(step: Step) -> list[tuple[str, str]]:
-    """Return the distribution of each reward component over the rollouts of an update."""
+    """Return the distribution of each reward component over the rollouts of a step."""
     rollouts = {row.rollout_id: row.reward_parts for row in step.samples}
     values: dict[str, list[float]] = defaultdict(list)
     for parts in rollouts.values():

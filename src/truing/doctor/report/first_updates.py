@@ -1,4 +1,4 @@
-"""The first updates as text: the end of prompts and the start of answers, each line with its rules."""
+"""The first steps as text: the end of prompts and the start of answers, each line with its rules."""
 
 import json
 from collections import defaultdict
@@ -24,7 +24,7 @@ SAMPLES_PER_FAMILY = 2
 """Samples of each task family in the report."""
 
 SHOWN_UPDATES = 2
-"""Updates of a stage with their first tokens in the output; the record has those of others."""
+"""Steps of a stage with their first tokens in the output; the record has those of others."""
 
 Line = tuple[str, str]
 """A text, and the codes of the rules that check it."""
@@ -44,7 +44,7 @@ def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
 
 
 def first_tokens(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return stage, update from 1 and lines of each update that recorded its first tokens, in their order."""
+    """Return stage, step from 1 and lines of each step that recorded its first tokens, in their order."""
     recorded = dict[tuple[str, int], dict[str, Any]]()
     tracker = UndoTracker[tuple[str, int]]()
     for event in events:
@@ -62,7 +62,7 @@ def _selected_rows(step: Step) -> list[tuple[SampleFacts, slice]]:
     by_family: dict[str, list[tuple[bool, bool, int]]] = defaultdict(list)
     slices, groups = list(step.slices()), set[tuple[str, str]]()
     for index, row, _ in slices:
-        if row.turns:  # an attempt may have failed before its first token
+        if row.turns:  # a rollout may have failed before its first token
             by_family[row.family].append(((row.family, row.group_id) in groups, not step.kept[index], index))
             groups.add((row.family, row.group_id))
     chosen = [index for rows in by_family.values() for *_, index in sorted(rows)[:SAMPLES_PER_FAMILY]]

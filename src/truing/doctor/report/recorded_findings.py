@@ -29,7 +29,7 @@ class RecordedFinding:
     log10_odds: float | None
     marks: Marks  # all marked tokens; sample_id and [start, end) are the clearest place
     time: float  # seconds since 1970, UTC
-    undone: str = ""  # the reason, if the update is no longer part of the run
+    undone: str = ""  # the reason, if the step is no longer part of the run
 
     @classmethod
     def from_event(cls, event: Event) -> "RecordedFinding":
@@ -68,7 +68,7 @@ def recorded_findings(
 
 
 def current_findings(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
-    """Return code, verdict, stage and update of every finding that was not undone."""
+    """Return code, verdict, stage and step of every finding that was not undone."""
     findings: set[tuple[str, str, str, int]] = set()
     latest = UndoTracker[tuple[str, str, str, int]]()
     for event in events:

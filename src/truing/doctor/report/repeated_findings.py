@@ -1,4 +1,4 @@
-"""A rule's findings over updates as one: the clearest, the first, and the number of updates."""
+"""A rule's findings over steps as one: the clearest, the first, and the number of steps."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class RuleFindings:
 
     @property
     def repeats(self) -> str:
-        """Return the first update and the number of updates as text, if they differ from the place shown."""
+        """Return the first step and the number of steps as text, if they differ from the place shown."""
         moved = update_of(self.first) != update_of(self.shown)
         since = f", first {self.first.claim.verdict} at {self.first.where}" if moved else ""
-        return since + (f", in {with_count(self.updates, 'update')}" if self.updates > 1 else "")
+        return since + (f", in {with_count(self.updates, 'step')}" if self.updates > 1 else "")
 
 
 def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> list[RuleFindings]:
     """Return one for each rule that is not suppressed, the strongest verdict first.
 
     Args:
-        findings: of a run, those of a rule in the order of its updates.
+        findings: of a run, those of a rule in the order of its steps.
         suppressed: rules to leave out.
     """
     by_code: dict[str, list[Finding]] = {}
@@ -46,5 +46,5 @@ def _rule_findings(strongest: Finding, findings: list[Finding]) -> RuleFindings:
 
 
 def update_of(finding: Finding) -> tuple[str, int]:
-    """Return the update of a finding."""
+    """Return the step of a finding."""
     return finding.stage, finding.step

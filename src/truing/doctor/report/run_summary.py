@@ -22,7 +22,7 @@ from truing.record.update_columns import UpdateColumns
 RunState = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
 
 RECENT_UPDATES = 10
-"""Updates in the mean of the reward, and of the pace."""
+"""Steps in the mean of the reward, and of the pace."""
 
 END_EVENTS = ("finished", "gave_up", "stopped", "resumed")
 """Events at the end of a run; the last counts, and a resumed run has not ended."""
@@ -39,7 +39,7 @@ STATE_OF_ERROR: Mapping[str, RunState] = {
 SIGNAL_TEXT = {"KeyboardInterrupt": "a user stopped it", "Terminated": "SIGTERM stopped it"}
 """The reason of a stop by a signal."""
 
-UNDONE_TEXT = "the guard rolled back these updates"
+UNDONE_TEXT = "the guard rolled back these steps"
 KILLED_TEXT = (
     "no process writes it, and it recorded no error: the process was killed, or the machine went down"
 )
@@ -52,24 +52,24 @@ class RunSummary:
     name: str
     state: RunState
     why: str  # the reason for the state, or ""
-    stages: tuple[tuple[str, int, int], ...]  # each with its updates so far, and in all
-    reward: Interval | None  # mean of the last updates of the last stage with rewards, assumed alike
+    stages: tuple[tuple[str, int, int], ...]  # each with its steps so far, and in all
+    reward: Interval | None  # mean of the last steps of the last stage with rewards, assumed alike
     evaluations: Mapping[str, Estimate]
     findings: tuple[RecordedFinding, ...]  # one for each rule, the strongest first
     facts: tuple[RecordedFinding, ...]  # facts from rules; none is a fault
     incidents: int
-    seconds: float  # of all updates
+    seconds: float  # of all steps
     tokens: float  # sampled by the policy
-    tokens_per_s: float  # of the last update; NaN before it
+    tokens_per_s: float  # of the last step; NaN before it
     loss: str  # the label of the last loss
-    left: float  # seconds to the end of its stage, at the pace of its last updates; NaN if it is not running
+    left: float  # seconds to the end of its stage, at the pace of its last steps; NaN if it is not running
     pass_at: Mapping[str, Mapping[int, Estimate]] = field(  # by evaluation and k
         default_factory=dict[str, Mapping[int, Estimate]]
     )
 
     @property
     def current_stage(self) -> tuple[str, int, int] | None:
-        """Return the current or last stage of the run; None before the first update."""
+        """Return the current or last stage of the run; None before the first step."""
         return next((each for each in reversed(self.stages) if each[1]), None)
 
 
@@ -102,7 +102,7 @@ def run_summary(run: IncrementalReader) -> RunSummary:
 def _seconds_left(
     columns: UpdateColumns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]
 ) -> float:
-    """Return the seconds to the end of the stage, at the pace of its last updates; NaN before the first."""
+    """Return the seconds to the end of the stage, at the pace of its last steps; NaN before the first."""
     plan = {name: steps - done for name, done, steps in stages}
     for name, start, end in reversed(columns.stages):
         return plan.get(name, 0) * float(pace_N[start:end][-RECENT_UPDATES:].mean())
@@ -110,13 +110,13 @@ def _seconds_left(
 
 
 def update_seconds(columns: UpdateColumns) -> NDArray[np.float64]:
-    """Return the duration of each update, all phases, [n] seconds."""
+    """Return the duration of each step, all phases, [n] seconds."""
     phases = [values for name, values in columns.numbers.items() if name.startswith("seconds/")]
     return np.nansum(phases, axis=0) if phases else np.zeros(len(columns))
 
 
 def reward_series(columns: UpdateColumns) -> NDArray[np.float64]:
-    """Return the mean reward of each update of the last stage with rewards, [n]."""
+    """Return the mean reward of each step of the last stage with rewards, [n]."""
     for _, start, end in reversed(columns.stages):
         reward_N = columns.column("reward/mean")[start:end]
         reward_N = reward_N[~np.isnan(reward_N)]
@@ -151,7 +151,7 @@ def _reason(payload: Mapping[str, Any]) -> str:
 
 
 def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:
-    """Return each stage of the recipe with its recorded updates, and its total."""
+    """Return each stage of the recipe with its recorded steps, and its total."""
     done = {name: int(run.columns.step[end - 1]) + 1 for name, _, end in run.columns.stages}
     names = run.run_value("recipe", "stages")
     listed = [str(name) for name in names] if isinstance(names, list) else []
@@ -162,7 +162,7 @@ def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:
 
 
 def _mean(values_N: NDArray[np.float64]) -> Interval:
-    """Return a mean and Student's interval, assuming alike and independent updates."""
+    """Return a mean and Student's interval, assuming alike and independent steps."""
     mean, count = float(values_N.mean()), len(values_N)
     if count < 2 or values_N.min() == values_N.max():
         return Interval(mean, math.nan, math.nan)

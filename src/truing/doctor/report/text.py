@@ -59,7 +59,7 @@ def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> It
         yield "", ""
     for each in results:
         if each.findings and each.suppressed:
-            updates = with_count(len(set(map(update_of, each.findings))), "update")
+            updates = with_count(len(set(map(update_of, each.findings))), "step")
             yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
     yield from _summary(results, verbose)
 
@@ -160,7 +160,7 @@ def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def finding_facts(each: RuleFindings, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Return a rule's findings as JSON: the strongest, the first and the number; updates count from 1."""
+    """Return a rule's findings as JSON: the strongest, the first and the number; steps count from 1."""
     finding, claim = each.shown, asdict(each.shown.claim)
     del claim["row"], claim["specificity"]
     return {

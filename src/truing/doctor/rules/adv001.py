@@ -13,7 +13,7 @@ compares every trained token.
 
 Healthy look-alikes: A group of equal rewards has advantages of 0 throughout. A group that lost a member to
 an error has a baseline over the remaining members. The cost of a KL in the reward and declared penalties
-for cut or long attempts are subtracted from the rewards. With a reward for each turn, each turn has its own
+for cut or long rollouts are subtracted from the rewards. With a reward for each turn, each turn has its own
 advantage.
 
 Fix: Group rewards by group id, not by position. Compute mean and deviation over rollouts, not over
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
     wrong: Places
     got: float
     expected: float
-    opposite: float  # share of wrong rows whose sign is the other one
+    opposite: float  # share of wrong samples whose sign is the other one
 
 
 def measure(step: Step) -> Measured:
@@ -68,9 +68,10 @@ def judge(measured: Measured) -> Iterator[Claim]:
         turned = f", {measured.opposite:.0%} of them with the other sign" if measured.opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(measured.wrong.tokens, 'token')} of {with_count(measured.wrong.rows, 'row')} whose"
+            f"{with_count(measured.wrong.tokens, 'token')} of {with_count(measured.wrong.rows, 'sample')}"
+            " whose"
             f" advantage differs from a recomputation from the rewards{turned}",
-            got=f"{measured.got:.5g} at row {measured.wrong.row}",
+            got=f"{measured.got:.5g} at sample {measured.wrong.row}",
             expected=f"{measured.expected:.5g}",
             **measured.wrong.claim_fields,
             specificity=2,
@@ -105,7 +106,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)
         and step.setup.algo in ("grpo", "rloo", None)
-        # the record lacks the rows of skipped updates
+        # the record lacks the samples of skipped steps
         and not step.metrics.get("gate/held_back")
     ),
     measure=measure,

@@ -4,7 +4,8 @@ What: An advantage divided by the deviation of its group is beyond (G − 1)/√
 rewards can give. The denominator is wrong, or comes from another group.
 
 Why it is silent: Advantages are expected to be of the order of 1, and 3 looks like a good answer among bad
-ones. A denominator from another group, or one that is nearly 0, gives some rows several times their weight.
+ones. A denominator from another group, or one that is nearly 0, gives some samples several times their
+weight.
 
 How it is measured: Among G numbers none is farther from their mean than (G − 1)/√G sample deviations. G is
 the number of recorded rollouts of the group, or the declared number if that is larger, so the bound is
@@ -16,7 +17,7 @@ does not apply to advantages that are divided by the deviation of all rewards, o
 have no such bound.
 
 Fix: Compute mean and deviation over the rollouts of the same group, and test the order with rewards that
-tell rows apart.
+tell samples apart.
 
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783
 """
@@ -44,12 +45,12 @@ class Measured(NamedTuple):
     wide: float  # by the population's
     group: str
     size: int
-    where: Places  # of that row
+    where: Places  # of that sample
     ours: bool
 
 
 def measure(step: Step) -> Measured:
-    """The largest advantage of each row, by the size of its group."""
+    """The largest advantage of each sample, by the size of its group."""
     sizes: dict[str, set[str]] = defaultdict(set)
     for row in step.samples:
         if not math.isnan(row.reward):
@@ -76,7 +77,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"an advantage of {measured.largest:.4g} in group {measured.group} of {measured.size}{note}",
-            got=f"{measured.largest:.4g} at row {measured.where.row}",
+            got=f"{measured.largest:.4g} at sample {measured.where.row}",
             expected=f"at most (G − 1)/√G = {measured.bound:.4g}",
             **measured.where.claim_fields,
             specificity=1.5,

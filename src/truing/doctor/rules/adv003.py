@@ -97,7 +97,7 @@ def equal() -> Step:
 
 
 def kl_in_reward() -> Step:
-    """The KL in the reward tells attempts of equal reward apart."""
+    """The KL in the reward tells rollouts of equal reward apart."""
     return changed_step(example(), setup={"kl_where": "reward", "kl_coef": 0.1})
 
 

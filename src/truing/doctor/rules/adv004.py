@@ -1,6 +1,6 @@
 """ADV004: Nearly all groups have equal rewards, and teach nothing.
 
-What: Over five steps, every attempt has the same reward in four of five groups. The policy sampled tokens
+What: Over five steps, every rollout has the same reward in four of five groups. The policy sampled tokens
 for them and learns nothing from any.
 
 Why it is silent: Loss, ratios and gradient norm come from the few remaining groups. They look as usual,
@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Shares of groups, by the metrics or else by the rows; share of tokens, by the rows."""
+    """Shares of groups, by the metrics or else by the samples; share of tokens, by the samples."""
     groups = _groups(step)
     equal = {name for name, rewards in groups.items() if max(rewards) == min(rewards)}
     every = history(step)
@@ -135,7 +135,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     """Claim four of five groups, over five steps."""
     named, reward = not math.isnan(measured.right), measured.reward
     if measured.steps < STEPS:
-        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} updates with the share of groups of equal reward")
+        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} steps with the share of groups of equal reward")
     elif measured.equal >= 0.8 and not named and _may_be_solved(measured):
         yield Claim(Verdict.NOT_CHECKED, "the share of groups that are all right")
     elif measured.equal >= 0.8:
@@ -154,7 +154,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
                 else " the policy learns nothing from them"
             ),
             got=detail + ("" if math.isnan(measured.tokens) else lost),
-            expected="groups in which some attempts are better than others",
+            expected="groups in which some rollouts are better than others",
             remedy="evaluate on held-out tasks: if the policy solves those too, stop, or use harder ones"
             if solved
             else "",
@@ -195,7 +195,7 @@ def penalised() -> Step:
 
 
 def _needs_signal(step: Step) -> bool:
-    """Return whether groups of equal reward teach nothing; rows alone do not show whether a critic learns."""
+    """Return whether groups of equal reward teach nothing; samples alone do not show if a critic learns."""
     if step.setup.algo is None:
         return SHARES[0] in step.metrics or not step.samples
     return step.setup.algo in ("grpo", "rloo")

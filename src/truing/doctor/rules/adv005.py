@@ -4,7 +4,7 @@ What: The advantages of every single rollout add up to 0, whatever its reward. T
 the trajectory, and no longer show whether it ended well.
 
 Why it is silent: Many recipes ask for normalised advantages, and these have mean 0 and deviation 1, over
-the batch too. The critic learns as it should. Only the comparison between attempts is lost: the loss
+the batch too. The critic learns as it should. Only the comparison between rollouts is lost: the loss
 reinforces late tokens against early ones, or the reverse, in good and bad rollouts alike.
 
 How it is measured: The mean over the trained tokens of each rollout with varying advantages, in float64. It
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Means by rollout, all its rows together."""
+    """Means by rollout, all its samples together."""
     rollouts: dict[str, list[torch.Tensor]] = defaultdict(list)
     rewards: dict[str, float] = {}
     firsts: dict[str, int] = {}

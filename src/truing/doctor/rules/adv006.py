@@ -8,10 +8,10 @@ Why it is silent: Any advantage of about the right size trains something, and a 
 If the code reads a value one token too late, or treats a cut episode as one that ended, only the direction
 of small differences is wrong.
 
-How it is measured: Along the tokens that the policy chose, all rows of a rollout in order, Python's floats
+How it is measured: Along the tokens that the policy chose, all samples of a rollout in order, Python's floats
 give δ = r + γ V′ − V and A = δ + γ λ A′. The reward is at the last of them, less declared penalties. The
 reward of a turn is at the turn's last token, and the cost of a KL in the reward is at each. The end of a
-cut attempt has the critic's value, or 0, as declared; if neither is declared, either is accepted. If
+cut rollout has the critic's value, or 0, as declared; if neither is declared, either is accepted. If
 declared, advantages are then normalised to mean 0 and deviation 1 over all trained tokens. The rule tries
 the usual mistakes on any difference.
 
@@ -146,7 +146,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             Verdict.PROVEN,
             f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from rewards and values"
             + (f": {measured.reading}" if measured.reading else ""),
-            got=f"{measured.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
+            got=f"{measured.got:.6g} at sample {wrong.row}, token {wrong.start}{cut}{worth}",
             expected=f"{measured.expected:.6g}",
             **wrong.claim_fields,
             specificity=2,
@@ -172,7 +172,7 @@ def example() -> Step:
 
 
 def with_a_cut() -> Step:
-    """The last attempt was cut, and its end counts with the critic's value."""
+    """The last rollout was cut, and its end counts with the critic's value."""
     step = valued()
     last = len(step.samples) - 1
     step = changed_step(step, samples={last: {"truncated": True, "bootstrap_value": 0.4}})
@@ -197,7 +197,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.algo in ("ppo", None)
         and step.setup.advantage in ("gae", None)
-        and not step.metrics.get("gate/held_back")  # the record lacks the rows of skipped updates
+        and not step.metrics.get("gate/held_back")  # the record lacks the samples of skipped steps
     ),
     measure=measure,
     judge=judge,

@@ -1,15 +1,15 @@
-"""ADV008: A group holds attempts at different tasks.
+"""ADV008: A group holds rollouts of different tasks.
 
 What: Rollouts that share a baseline answer different prompts, or a group has too many rollouts.
 
 Why it is silent: The mean of a group is a number, whatever it averages. If one task is easier than the
-other, its attempts are all better than the mean, and the loss reinforces them for the task alone.
+other, its rollouts are all better than the mean, and the loss reinforces them for the task alone.
 
 How it is measured: Within a group, task ids must be equal. Prompts must be equal too, id for id, without
 forced prefixes. No group may have more rollouts than declared. A group with fewer lost some to errors.
 
-Healthy look-alikes: Later rows of one rollout, if the chat template re-renders earlier turns: only its
-first row begins with the task's prompt. A prefix that was forced on some attempts. Demonstrations with
+Healthy look-alikes: Later samples of one rollout, if the chat template re-renders earlier turns: only its
+first sample begins with the task's prompt. A prefix that was forced on some rollouts. Demonstrations with
 rollouts in one batch: they have groups of their own. An environment that opens one task in several ways:
 then prompts differ, and the task is one.
 
@@ -57,7 +57,7 @@ def measure(step: Step) -> Measured:
             continue
         known = len(tasks[row.group_id]), len(prompts[row.group_id])
         rollouts[row.group_id].add(row.rollout_id)
-        if not step.kept[index]:  # a failed attempt may have ended before its first token
+        if not step.kept[index]:  # a failed rollout may have ended before its first token
             continue
         tasks[row.group_id].add(row.task_id)
         if _is_first(row):
@@ -81,7 +81,7 @@ def measure(step: Step) -> Measured:
 
 
 def _is_first(row: SampleFacts) -> bool:
-    """Return whether a rollout begins with this row."""
+    """Return whether a rollout begins with this sample."""
     return row.sample_id.rpartition("#")[2] == "0" if "#" in row.sample_id else True
 
 
@@ -101,8 +101,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
         what, count = ("tasks", measured.tasks) if measured.tasks else ("prompts", measured.prompts)
         yield Claim(
             Verdict.PROVEN,
-            f"{count} of {measured.groups} groups contain attempts at different {what}",
-            got=f"a different one at row {measured.row}",
+            f"{count} of {measured.groups} groups contain rollouts of different {what}",
+            got=f"a different one at sample {measured.row}",
             expected="one prompt per group",
             specificity=3,
             **place,
@@ -110,9 +110,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif measured.prompts:
         yield Claim(
             Verdict.SUSPECT,
-            f"in {measured.prompts} of {measured.groups} groups, attempts at one task start with different"
+            f"in {measured.prompts} of {measured.groups} groups, rollouts of one task start with different"
             " prompts",
-            got=f"a different one at row {measured.row}",
+            got=f"a different one at sample {measured.row}",
             expected="one prompt per group",
             specificity=2,
             **place,
@@ -134,7 +134,7 @@ def example() -> Step:
 
 
 def forced() -> Step:
-    """All attempts of a group begin with a forced prefix, one of them with a different one."""
+    """All rollouts of a group begin with a forced prefix, one of them with a different one."""
     step = example_step()
     origin_N, ids_N = step.tokens["origin"].clone(), step.tokens["token_ids"].clone()
     for start in step.starts[:4]:

@@ -3,14 +3,14 @@
 What: Each rollout is compared with the mean of its group, so the advantages of a whole group add up to 0.
 Here they do not: the baseline is that of another group, or the trainer changed some advantages afterwards.
 
-Why it is silent: The loss raises the probability of all attempts of a group a little, or lowers it. That
+Why it is silent: The loss raises the probability of all rollouts of a group a little, or lowers it. That
 moves the policy towards its own samples, or away from them, whatever their rewards. Entropy falls or rises,
 and the baseline looks unrelated.
 
 How it is measured: The rule takes the advantage of each rollout from its trained tokens, and sums over each
 group with a complete record. The sum is 0 for any denominator, so the rule needs no formula.
 
-Healthy look-alikes: A group that lost attempts to errors: its record is incomplete. A rollout that a mask
+Healthy look-alikes: A group that lost rollouts to errors: its record is incomplete. A rollout that a mask
 or a gate leaves out: the rule does not sum its group. An advantage per turn or per token: the rule does not
 sum those either.
 
@@ -108,7 +108,7 @@ def example() -> Step:
 
 
 def lost_one() -> Step:
-    """Two attempts failed: the baseline is over the others."""
+    """Two rollouts failed: the baseline is over the others."""
     step = example_step()
     lost = {index: {"reward": math.nan} for index in (3, 7)}
     left = [row.reward for index, row in enumerate(step.samples) if index not in lost]

@@ -3,18 +3,18 @@
 What: Returns recomputed from the recorded rewards, or advantages recomputed from the returns, differ. The
 trainer used another discount, a missing or different baseline, or left out a penalty or the cost of the KL.
 
-Why it is silent: Without its baseline REINFORCE still learns, but needs far more attempts. With another
+Why it is silent: Without its baseline REINFORCE still learns, but needs far more rollouts. With another
 discount it reinforces the last tokens alone. No scalar is wrong.
 
 How it is measured: Along the tokens that the policy chose, R = r + γ R′ in Python's floats. The reward is
 at the last of them, the reward of a turn is at the turn's last token, and the cost of a KL in the reward is
-at each. If declared, the mean reward of all other attempts is subtracted, and the result is normalised to
+at each. If declared, the mean reward of all other rollouts is subtracted, and the result is normalised to
 mean 0 and deviation 1 over the trained tokens.
 
-Healthy look-alikes: A step of one attempt, whose baseline is its own reward. Tokens of tools and templates,
-which take no time. Declared penalties for cut or long attempts.
+Healthy look-alikes: A step of one rollout, whose baseline is its own reward. Tokens of tools and templates,
+which take no time. Declared penalties for cut or long rollouts.
 
-Fix: Compute the baseline over the step's attempts, each once, without the attempt itself. Apply the
+Fix: Compute the baseline over the step's rollouts, each once, without the rollout itself. Apply the
 discount per chosen token.
 
 References: https://link.springer.com/article/10.1007/BF00992696, https://arxiv.org/abs/2402.14740
@@ -84,7 +84,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             Verdict.PROVEN,
             f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from the rewards"
             + (f": {measured.reading}" if measured.reading else ""),
-            got=f"{measured.got:.6g} at row {wrong.row}, token {wrong.start}",
+            got=f"{measured.got:.6g} at sample {wrong.row}, token {wrong.start}",
             expected=f"{measured.expected:.6g}",
             **wrong.claim_fields,
             specificity=2,
@@ -110,7 +110,7 @@ def example() -> Step:
 
 
 def penalised() -> Step:
-    """The last attempt was cut, and has a penalty."""
+    """The last rollout was cut, and has a penalty."""
     step = changed_step(
         example_step(setup=DECLARED | {"truncated": "penalize", "truncated_penalty": 0.5}),
         samples={7: {"truncated": True}},
@@ -128,7 +128,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.algo in ("reinforce", None)
         and step.setup.advantage in ("return", None)
-        and not step.metrics.get("gate/held_back")  # the record lacks the rows of skipped updates
+        and not step.metrics.get("gate/held_back")  # the record lacks the samples of skipped steps
     ),
     measure=measure,
     judge=judge,

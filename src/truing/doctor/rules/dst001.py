@@ -1,20 +1,20 @@
 """DST001: The ranks of a run differ in what they must share.
 
-What: After an update one rank has other weights, another critic, reference or optimizer state, another
+What: After a step one rank has other weights, another critic, reference or optimizer state, another
 learning rate, other random numbers, other advantages or an older sampler than the rest.
 
 Why it is silent: Only one rank writes the record, and its own numbers are right. The others compute a part
-of the rows with what they have, and the sum of all gradients is a gradient like any other.
+of the samples with what they have, and the sum of all gradients is a gradient like any other.
 
-How it is measured: After each update every rank sends digests of its weights and its optimizer's moments,
+How it is measured: After each step every rank sends digests of its weights and its optimizer's moments,
 before and after it, and of its critic, its reference and its sampler's weights, two random numbers of the
-update's key, its learning rates, the weights of its loss terms, and two sums of its advantages. Digests must
+step's key, its learning rates, the weights of its loss terms, and two sums of its advantages. Digests must
 be equal, and numbers equal up to rounding. The draws of each rank are replayed, as in SMP009 (in another
 precision than float32 in audits): if all tokens of one rank follow from their random numbers, those of the
 others must too. Sharded weights count as a whole: ranks that hold parts of one copy agree, replicas may not.
 
 In TRL the ranks are the processes of accelerate. Each of them sends digests of its weights before and after
-the update, of the optimizer's gradient and moments, of frozen and of reference weights, its learning rates,
+the step, of the optimizer's gradient and moments, of frozen and of reference weights, its learning rates,
 and its settings.
 
 Healthy look-alikes: Advantages that differ in a last digit between two kinds of processors. One process:
@@ -22,9 +22,9 @@ there is nothing to compare.
 
 Fix: The name shows the cause. Weights: a replica that missed a reduction, or read other files. The reference
 or the sampler: a sync that not every rank made. Learning rates: a schedule that one rank began again. Random
-numbers: a seed to which the rank was added. Advantages: a mean or deviation over the rank's own rows. Weights
-before the first update: an initialization with another seed, after the weights were made equal. Weights or
-moments before the first update after a resumption: a checkpoint that one rank did not read. Gradients:
+numbers: a seed to which the rank was added. Advantages: a mean or deviation over the rank's own samples.
+Weights before the first step: an initialization with another seed, after the weights were made equal. Weights
+or moments before the first step after a resumption: a checkpoint that one rank did not read. Gradients:
 `no_sync` that was left on, or a forward of the model below DDP.
 
 References: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html, docs/scale.md
@@ -122,7 +122,7 @@ SPECIFICITY = {
     "policy weights": 0.7,
     "optimizer moments": 0.6,
 }
-"""By name, if not 3.2. What differs before an update is the cause of what differs after it;
+"""By name, if not 3.2. What differs before a step is the cause of what differs after it;
 results have less than 3, since a gradient's fault is a better cause."""
 
 

@@ -1,23 +1,23 @@
-"""DST002: A row was computed by no rank, or by several.
+"""DST002: A sample was computed by no rank, or by several.
 
-What: The rows of an update are shared among ranks. One with a gradient was computed by none, since a rank
-skipped a micro-batch, or by more than one.
+What: The samples of an optimizer step are shared among ranks. One with a gradient was computed by none, since
+a rank skipped a micro-batch, or by more than one.
 
-Why it is silent: The loss divides by the tokens of all rows in any case, so a lost row makes the gradient a
-little smaller and a doubled one a little larger. Each rank's own numbers are right.
+Why it is silent: The loss divides by the tokens of all samples in any case, so a lost sample makes the
+gradient a little smaller and a doubled one a little larger. Each rank's own numbers are right.
 
-How it is measured: Each rank counts the backward passes of every row, and the counts of all are added up.
-Each row with a gradient in some term of the loss must have one in each update that it is in. In TRL two
-ranks must not have the same example, or with GRPO groups of the same prompt, unless the dataset has it as
-often.
+How it is measured: Each rank counts the backward passes of every sample, and the counts of all are added up.
+Each sample with a gradient in some term of the loss must have one in each optimizer step that it is in. In
+TRL two ranks must not have the same example, or with GRPO groups of the same prompt, unless the dataset has
+it as often.
 
-Healthy look-alikes: A row without any gradient, such as one with an advantage of 0: no rank computes it. A
-rank without rows, which computes one and drops the result. Several declared passes over a batch: each
-update counts by itself. The last update of an epoch, which accelerate fills with the first examples: the
-rule does not compare it.
+Healthy look-alikes: A sample without any gradient, such as one with an advantage of 0: no rank computes it. A
+rank without samples, which computes one and drops the result. Several declared passes over a batch: each
+optimizer step counts by itself. The last optimizer step of an epoch, which accelerate fills with the first
+examples: the rule does not compare it.
 
-Fix: Look at how rows are split: a last micro-batch that is dropped, a sampler that pads each share to one
-length by repeating rows, a share that depends on state of the rank. In TRL: a data loader that was not
+Fix: Look at how samples are split: a last micro-batch that is dropped, a sampler that pads each share to one
+length by repeating samples, a share that depends on state of the rank. In TRL: a data loader that was not
 prepared by accelerate, so that each process reads all examples.
 
 References: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler,
@@ -35,9 +35,9 @@ from truing.utils.format import with_count
 
 
 class Rows(NamedTuple):
-    """Rows of an optimizer step with other than one backward pass."""
+    """Samples of an optimizer step with other than one backward pass."""
 
-    due: int  # rows with a gradient
+    due: int  # samples with a gradient
     missing: list[str]  # the first
     missing_count: int
     idle: list[int]  # ranks that were to compute them
@@ -54,20 +54,20 @@ def measure(step: Step) -> list[Rows]:
 
 
 def judge(updates: list[Rows]) -> Iterator[Claim]:
-    """Claim lost and doubled rows and examples, of the first optimizer step that has any."""
+    """Claim lost and doubled samples and examples, of the first optimizer step that has any."""
     lost = next((each for each in updates if each.missing_count), None)
     doubled = next((each for each in updates if each.twice_count), None)
     if lost is not None:
         who = f": rank {', '.join(map(str, lost.idle))} skipped them" if lost.idle else ""
         yield _claim(
-            f"no rank computed {lost.missing_count} of {with_count(lost.due, 'row')} with a gradient{who}",
+            f"no rank computed {lost.missing_count} of {with_count(lost.due, 'sample')} with a gradient{who}",
             f"no backward pass of {', '.join(lost.missing)}",
         )
     if doubled is not None:
         name, ranks = doubled.twice[0]
         who = f"ranks {' and '.join(map(str, ranks))}" if len(ranks) > 1 else f"rank {ranks[0]}, twice"
         yield _claim(
-            f"{with_count(doubled.twice_count, 'row')} counted more than once in one update",
+            f"{with_count(doubled.twice_count, 'sample')} counted more than once in one optimizer step",
             f"{name} was computed by {who}",
         )
 
@@ -76,13 +76,13 @@ def judge(updates: list[Rows]) -> Iterator[Claim]:
         name, ranks = shared.shared[0]
         yield _claim(
             f"ranks {' and '.join(map(str, ranks))} train on the same examples:"
-            f" {with_count(shared.shared_count, 'row')} of the first",
+            f" {with_count(shared.shared_count, 'sample')} of the first",
             f"the example of {name} once more on another rank",
             "each example on one rank: the dataset has it once",
         )
 
 
-def _claim(what: str, got: str, expected: str = "one backward pass of each row, on one rank") -> Claim:
+def _claim(what: str, got: str, expected: str = "one backward pass of each sample, on one rank") -> Claim:
     return Claim(Verdict.PROVEN, what, got=got, expected=expected, specificity=3.1)
 
 
@@ -98,7 +98,7 @@ def example() -> Step:
 
 
 def without_gradient() -> Step:
-    """Half of the rows have no gradient."""
+    """Half of the samples have no gradient."""
     return _rows(due=4)
 
 

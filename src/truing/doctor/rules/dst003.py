@@ -1,20 +1,20 @@
-"""DST003: A rank divides the loss by its own rows.
+"""DST003: A rank divides the loss by its own samples.
 
 What: The token gradients of each rank are the declared ones times a factor of its own: the denominator of
-the loss counts the tokens or rows of the rank, not those of all ranks.
+the loss counts the tokens or samples of the rank, not those of all ranks.
 
 Why it is silent: With as many tokens on each rank, and gradients averaged, nothing changes. With unequal
-shares the tokens of a rank with few count more, by a factor that differs from update to update. Each
-rank's loss is a right mean of its own rows.
+shares the tokens of a rank with few count more, by a factor that differs from step to step. Each
+rank's loss is a right mean of its own samples.
 
 How it is measured: A second implementation computes each token's gradient from the record, as in MSK003.
 The quotient of the two is taken over the tokens of each rank. It must be 1. A quotient that is the same for
-all tokens of a rank, and not 1, is a denominator of the rank; if it is the share of its tokens or rows, or
+all tokens of a rank, and not 1, is a denominator of the rank; if it is the share of its tokens or samples, or
 one over the number of ranks, it is named. In TRL, where DDP averages gradients, the token gradients are those
 of the average.
 
-Healthy look-alikes: Tokens without a gradient, which are not compared. A rank with no row. A factor of
-single rows or tokens: that is a mask or a weight, and no rank's denominator.
+Healthy look-alikes: Tokens without a gradient, which are not compared. A rank with no sample. A factor of
+single samples or tokens: that is a mask or a weight, and no rank's denominator.
 
 Fix: Count tokens over the whole minibatch before it is split, add the counts of all ranks up, pass the sum
 to the loss, and sum gradients over ranks: with FSDP, set the divide factor to 1. With DDP, which averages,
@@ -42,14 +42,14 @@ ROUNDING = 1e-3
 
 
 class Share(NamedTuple):
-    """The token gradients of the rows of one rank."""
+    """The token gradients of the samples of one rank."""
 
     rank: int
     tokens: int  # with a gradient, declared and found
     factor: float  # the median of found ÷ declared
     spread: float  # its largest distance from the median
     of_tokens: float  # all tokens with a declared gradient ÷ those of the rank
-    of_rows: float  # the same for rows
+    of_rows: float  # the same for samples
 
 
 def measure(step: Step) -> list[list[Share]]:
@@ -99,7 +99,7 @@ def _claims(shares: list[Share]) -> Iterator[Claim]:
     if all(abs(each.factor - 1) <= ROUNDING for each in shares):
         return
     differ = max(each.factor for each in shares) - min(each.factor for each in shares) > ROUNDING
-    own = {"tokens": [each.of_tokens for each in shares], "rows": [each.of_rows for each in shares]}
+    own = {"tokens": [each.of_tokens for each in shares], "samples": [each.of_rows for each in shares]}
     ranks = len(shares)
     for what, of in own.items():
         # gradients are summed over ranks, or the ranks' own means are averaged
@@ -108,7 +108,7 @@ def _claims(shares: list[Share]) -> Iterator[Claim]:
             return
     if ranks > 1 and _fit(shares, [1 / ranks] * ranks):
         yield _claim(
-            f"the loss is divided by the tokens or rows of all ranks, and once more by the {ranks} ranks",
+            f"the loss is divided by the tokens or samples of all ranks, and once more by the {ranks} ranks",
             shares,
         )
     elif differ:
@@ -133,7 +133,7 @@ def _claim(what: str, shares: list[Share]) -> Claim:
 
 
 def _scaled(*factors: float) -> Step:
-    """Return a step whose first rank has the first two rows, with each rank's gradient times a factor."""
+    """Return a step whose first rank has the first two samples, with each rank's gradient times a factor."""
     step = example_step()
     names = [row.sample_id for row in step.samples]
     rows = [{"of_rank": [names[:2], names[2:]]} | NONE]
@@ -149,12 +149,12 @@ NONE = {"due": 8, "missing": [], "missing_count": 0, "idle": [], "twice": [], "t
 
 
 def example() -> Step:
-    """Two of eight rows are on the first rank, and each rank divides by its own."""
+    """Two of eight samples are on the first rank, and each rank divides by its own."""
     return _scaled(8 / 2, 8 / 6)
 
 
 def of_all() -> Step:
-    """Both divide by the rows of all."""
+    """Both divide by the samples of all."""
     return _scaled(1, 1)
 
 

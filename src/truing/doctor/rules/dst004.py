@@ -1,13 +1,13 @@
 """DST004: The ranks clip by different norms.
 
 What: The norm that decides how far the gradient is clipped is not the same on all ranks: each took that of
-its own part of the weights, or of its own rows.
+its own part of the weights, or of its own samples.
 
 Why it is silent: The norm of a part is a plausible number, smaller than the whole's by a factor of about
 the square root of the number of ranks. Large gradients are clipped less than declared, and each rank scales
 its part of the weights by another factor, so that the step has another direction.
 
-How it is measured: Each rank reports the norms by which it clipped, of policy and critic, in each update.
+How it is measured: Each rank reports the norms by which it clipped, of policy and critic, in each step.
 All must be equal up to rounding.
 
 Healthy look-alikes: Norms that differ in a last digit. A gradient far below the limit is not clipped; its

@@ -9,12 +9,12 @@ reference are exchanged, or another policy sampled the tokens.
 
 How it is measured: The mean over all steps of the stage, against its standard error from step to step. The
 rule fires at six standard errors below 0, over twelve steps or more. It applies only if each step makes one
-update, and the KL is in the loss, so that every attempt has a KL; or if another trainer's log has such a
+step, and the KL is in the loss, so that every rollout has a KL; or if another trainer's log has such a
 KL. The k3 estimate is never below 0 for any token: a mean below −0.02 is proof, since arithmetic in
 bfloat16 leaves at least −0.01.
 
-Healthy look-alikes: Negative values in single steps. Several updates per batch: an older policy sampled its
-tokens, and the mean may be negative. Attempts selected by reward: they are no random sample.
+Healthy look-alikes: Negative values in single steps. Several optimizer steps per batch: an older policy
+sampled its tokens, and the mean may be negative. Rollouts selected by reward: they are not a random sample.
 
 Fix: Compare the sign with `kl_all/k3`, which is near k1 and never below 0. KLD001 shows whether policy and
 reference are exchanged.
@@ -81,7 +81,7 @@ def _signed(step: Step) -> str:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim six standard errors, since the test repeats after every step; k3 has only rounding."""
     if math.isnan(measured.k3) and measured.steps < STEPS:
-        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} updates with the KL to the reference")
+        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} steps with the KL to the reference")
     if measured.k3 < NEVER:
         yield Claim(
             Verdict.PROVEN,

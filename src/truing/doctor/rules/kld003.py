@@ -1,17 +1,17 @@
 """KLD003: The KL to the reference jumped.
 
-What: The KL of an update is ten times the largest of all updates before it, and above half a nat per token.
+What: The KL of a step is ten times the largest of all steps before it, and above half a nat per token.
 
-Why it is silent: Without a weight in the loss the KL has no visible effect. With one, a single update adds
+Why it is silent: Without a weight in the loss the KL has no visible effect. With one, a single step adds
 a term that outweighs the reward, and the clip of the gradient then hides it.
 
-How it is measured: The recorded KL against the largest of the stage so far, over five updates or more.
+How it is measured: The recorded KL against the largest of the stage so far, over five steps or more.
 
 Healthy look-alikes: A KL that grows from 0, quickly at first: it is never ten times its own maximum. A
 synced reference: the KL starts again from there. k3 has a heavy tail, so a single token that is very
-unlikely for the reference can make a jump that the next update does not show.
+unlikely for the reference can make a jump that the next step does not show.
 
-Fix: Check the update's largest ratios and its learning rate. Check whether the reference's weights are
+Fix: Check the step's largest ratios and its learning rate. Check whether the reference's weights are
 still those of the start (REF001), and whether the reward falls from there on (RWD010).
 
 References: http://joschu.net/blog/kl-approx.html, https://arxiv.org/abs/2503.14476
@@ -30,27 +30,27 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.step_table import StepNumbers
 
 TIMES = 10.0
-"""Of the largest before: growth from 0 at most doubles from update to update, after five."""
+"""Of the largest before: growth from 0 at most doubles from step to step, after five."""
 
 NATS = 0.5
 """Per token: below it no answer is unlikely for the reference."""
 
 BEFORE = 5
-"""Updates that establish the usual KL."""
+"""Steps that establish the usual KL."""
 
 NAMES = (*K3, "kl_all/k1", *THEIRS)
 
 
 class Measured(NamedTuple):
-    """The KL of this update, nats per token, and the largest before it; NaN with too few."""
+    """The KL of this step, nats per token, and the largest before it; NaN with too few."""
 
     now: float
     largest: float
-    before: int  # updates with a KL
+    before: int  # steps with a KL
 
 
 def measure(step: Step) -> Measured:
-    """Compare the first estimate that this update reports."""
+    """Compare the first estimate that this step reports."""
     name = next(name for name in NAMES if math.isfinite(step.metrics.get(name, math.nan)))
     series = [numbers.get(name, math.nan) for numbers in history(step)]
     known = [abs(value) for value in series[:-1] if math.isfinite(value)]
@@ -60,14 +60,14 @@ def measure(step: Step) -> Measured:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim ten times the largest so far."""
     if measured.before < BEFORE:
-        yield Claim(Verdict.NOT_CHECKED, f"{BEFORE} updates before with the KL to the reference")
+        yield Claim(Verdict.NOT_CHECKED, f"{BEFORE} steps before with the KL to the reference")
     if measured.now >= NATS and measured.now >= TIMES * measured.largest:
         yield Claim(
             Verdict.SUSPECT,
             f"the KL jumped to {measured.now:.3g} nats per token, after at most {measured.largest:.2g} in the"
-            f" {measured.before} updates before",
+            f" {measured.before} steps before",
             got=f"{measured.now:.3g}",
-            expected="a KL that grows from update to update",
+            expected="a KL that grows from step to step",
         )
 
 
@@ -77,7 +77,7 @@ def _kl(*values: float) -> Step:
 
 
 def example() -> Step:
-    """One update moved the policy far from the reference."""
+    """One step moved the policy far from the reference."""
     return _kl(0.0, 0.004, 0.02, 0.03, 0.05, 0.06, 0.05, 14.7)
 
 

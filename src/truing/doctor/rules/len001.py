@@ -1,20 +1,20 @@
-"""LEN001: Answers have collapsed in length.
+"""LEN001: Rollouts have collapsed in length.
 
-What: Over the last five updates attempts have less than a third of the tokens that they had over the first
+What: Over the last five steps rollouts have less than a third of the tokens that they had over the first
 three of the stage, and the reward has not risen.
 
 Why it is silent: Short answers are fast and cheap. Every number per token looks fine, since few tokens are
 left to differ.
 
-How it is measured: Mean tokens of an attempt, all its samples together, over the stage's first three
-updates and its last five, which do not overlap. The same for the mean reward. The reward has risen if the
-rise is three standard errors of such a difference, or three deviations of single updates above the lowest
-of the first three. The deviation is that of neighbouring updates.
+How it is measured: Mean tokens of a rollout, all its samples together, over the stage's first three
+steps and its last five, which do not overlap. The same for the mean reward. The reward has risen if the
+rise is three standard errors of such a difference, or three deviations of single steps above the lowest
+of the first three. The deviation is that of neighbouring steps.
 
 Healthy look-alikes: A learner that becomes brief earns more for it. The rise may lie within the first
-records of a log with one record for every ten updates. If nearly all groups are all right already, the
-reward stays as high as it was. A template that re-renders earlier turns cuts attempts into shorter samples:
-the rule counts attempts, not samples. Another stage has a baseline of its own.
+records of a log with one record for every ten steps. If nearly all groups are all right already, the
+reward stays as high as it was. A template that re-renders earlier turns cuts rollouts into shorter samples:
+the rule counts rollouts, not samples. Another stage has a baseline of its own.
 
 Fix: Read a few of the short answers. If they are empty, see LEN004. If they give up early, compare the cost
 of a wrong answer with that of a long one: penalties for length, and losses that divide by it.
@@ -33,7 +33,7 @@ from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 FIRST, LAST = 3, 5
-"""Updates in the mean at the start of a stage, and at its end."""
+"""Steps in the mean at the start of a stage, and at its end."""
 
 THIRD = 1 / 3
 """Of the length at the start."""
@@ -48,7 +48,7 @@ class Ends(NamedTuple):
     first: float
     last: float
     lowest: float  # of the first window
-    spread: float  # deviation of single updates about their level, from differences of neighbours
+    spread: float  # deviation of single steps about their level, from differences of neighbours
 
     @property
     def rose(self) -> bool:
@@ -74,7 +74,7 @@ def measure(step: Step) -> Measured:
 
 
 def history(step: Step) -> list[Mapping[str, float]]:
-    """Return the metrics of every update of the stage, this one last."""
+    """Return the metrics of every step of the stage, this one last."""
     return [*(past.metrics for past in step.past_of_stage), step.metrics]
 
 
@@ -89,13 +89,13 @@ def ends(values: Sequence[float]) -> Ends:
 
 def too_few(name: str) -> Claim:
     """Return that a number has too few values for windows at both ends of the stage."""
-    return Claim(Verdict.NOT_CHECKED, f"{FIRST + LAST} updates with {name}")
+    return Claim(Verdict.NOT_CHECKED, f"{FIRST + LAST} steps with {name}")
 
 
 def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
     """Return the share of groups that are all right, over the last window; 0 if unknown.
 
-    A log may have rewards alone. If all lie in [0, 1], 2 × mean − 1 of the attempts earn half or more.
+    A log may have rewards alone. If all lie in [0, 1], 2 × mean − 1 of the rollouts earn half or more.
     """
     last = updates[-LAST:]
     rewards = [numbers.get("reward/mean", math.nan) for numbers in updates]
@@ -107,7 +107,7 @@ def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
 
 
 def _tokens(numbers: Mapping[str, float]) -> float:
-    """Return the mean tokens of an attempt: of a sample, times the samples of an attempt."""
+    """Return the mean tokens of a rollout: of a sample, times the samples of a rollout."""
     return numbers.get("length/mean", math.nan) * (1 + numbers.get("turns/restarts_mean", 0.0))
 
 
@@ -121,13 +121,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
     known = not math.isnan(reward.last)
     yield Claim(
         Verdict.SUSPECT if known else Verdict.CANNOT_TELL,
-        f"attempts have {length.last:.3g} tokens over the last {LAST} updates, {length.first:.3g} over the"
+        f"rollouts have {length.last:.3g} tokens over the last {LAST} steps, {length.first:.3g} over the"
         f" first {FIRST} of the stage",
         got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}" if known else "no known reward",
         expected="a reward that rises as answers get shorter",
         remedy=""
         if known
-        else "record the mean reward of each update: brief answers are fine if the reward rises",
+        else "record the mean reward of each step: brief answers are fine if the reward rises",
     )
 
 

@@ -1,14 +1,14 @@
 """LEN002: Entropy has collapsed.
 
-What: Over the last five updates the entropy of sampled tokens is less than a tenth of its value over the
+What: Over the last five steps the entropy of sampled tokens is less than a tenth of its value over the
 first three of the stage.
 
 Why it is silent: A policy that always gives the same answer has no spread in its groups. Advantages, losses
 and gradients are then 0, as they are at the end of a good run.
 
-How it is measured: The mean of −log-probability of sampled tokens over the stage's first three updates and
+How it is measured: The mean of −log-probability of sampled tokens over the stage's first three steps and
 its last five. For another trainer's log, the mean entropy of the sampling distribution. The mean reward
-over the same updates decides. No single value of entropy is healthy for all models: an instruct model may
+over the same steps decides. No single value of entropy is healthy for all models: an instruct model may
 begin at 0.3 nats.
 
 Healthy look-alikes: Entropy falls as reward rises. If the reward rose, or nearly all groups are all right,
@@ -34,7 +34,7 @@ TENTH = 0.1
 """Of the entropy at the start."""
 
 ENTROPIES = ("entropy/sampled", "entropy/mean")
-"""In order of preference: over all groups, then over the groups in the update."""
+"""In order of preference: over all groups, then over the groups in the step."""
 
 
 class Measured(NamedTuple):
@@ -64,7 +64,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     unpaid = not math.isnan(reward.last) and not reward.rose and measured.right < MOSTLY
     yield Claim(
         Verdict.SUSPECT if unpaid else Verdict.CANNOT_TELL,
-        f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g} over"
+        f"entropy is {entropy.last:.2g} nats per token over the last {LAST} steps, {entropy.first:.2g} over"
         f" the first {FIRST} of the stage",
         got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}",
         expected="a reward that rose" if unpaid else "converged or collapsed: both look the same",

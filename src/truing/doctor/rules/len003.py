@@ -1,17 +1,17 @@
-"""LEN003: Half of all attempts are cut off.
+"""LEN003: Half of all rollouts are cut off.
 
-What: For three updates in a row, at least half of the attempts ended at a limit and not by themselves. This
-is a FACT: a low limit, or a policy that has not learned to stop yet, is no fault of the code.
+What: For three steps in a row, at least half of the rollouts ended at a limit and not by themselves. This
+is a FACT: a low limit, or a policy that has not learned to stop yet, is not a fault of the code.
 
-Why it is silent: A cut attempt has a reward like any other, mostly that of a wrong answer, whatever the
+Why it is silent: A cut rollout has a reward like any other, mostly that of a wrong answer, whatever the
 full answer is worth. The policy learns that thinking does not pay.
 
-How it is measured: The recorded share of attempts that tokens, turns, context or time cut, in this update
+How it is measured: The recorded share of rollouts that tokens, turns, context or time cut, in this step
 and the two before it.
 
-Healthy look-alikes: A single update with long answers, or two.
+Healthy look-alikes: A single step with long answers, or two.
 
-Fix: Raise the limit that cuts, or declare how cut attempts count: not trained, or with a lower reward. If
+Fix: Raise the limit that cuts, or declare how cut rollouts count: not trained, or with a lower reward. If
 the policy does not stop at all, check whether its stop is trained (MSK004, MSK008).
 
 References: https://arxiv.org/abs/2503.14476, docs/control.md
@@ -28,10 +28,10 @@ from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 STEPS = 3
-"""Updates in a row."""
+"""Steps in a row."""
 
 HALF = 0.5
-"""Of all attempts."""
+"""Of all rollouts."""
 
 DECLARED = {
     "mask": "the recipe leaves these out: half of the samples teach nothing",
@@ -41,7 +41,7 @@ LIMITS = ("length", "turns", "context", "time")
 
 
 class Measured(NamedTuple):
-    """Shares of cut attempts in the last updates of the stage, and the limits that cut now."""
+    """Shares of cut rollouts in the last steps of the stage, and the limits that cut now."""
 
     shares: tuple[float, ...]
     declared: str
@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Return the recorded shares, this update's last."""
+    """Return the recorded shares, this step's last."""
     recent = (past.metrics for past in reversed(step.past_of_stage))
     known = (numbers for numbers in recent if math.isfinite(numbers.get("truncated/share", math.nan)))
     updates = [*reversed(list(islice(known, STEPS - 1))), step.metrics]
@@ -62,15 +62,15 @@ def measure(step: Step) -> Measured:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim several updates in a row: a single one may be chance."""
+    """Claim several steps in a row: a single one may be chance."""
     if len(measured.shares) == STEPS and all(share >= HALF for share in measured.shares):
         by = ", ".join(f"{share:.0%} by {name}" for name, share in measured.limits)
         yield Claim(
             Verdict.FACT,
-            f"{measured.shares[-1]:.0%} of all attempts were cut off, and at least half in the two"
-            " updates before",
+            f"{measured.shares[-1]:.0%} of all rollouts were cut off, and at least half in the two"
+            " steps before",
             got=by,
-            expected="attempts that end by themselves; "
+            expected="rollouts that end by themselves; "
             + DECLARED.get(measured.declared, "these are trained with their reward"),
         )
 
@@ -82,7 +82,7 @@ def example() -> Step:
 
 
 def once() -> Step:
-    """One update has long answers."""
+    """One step has long answers."""
     past = [past_step(i, truncated_share=share) for i, share in enumerate((0.1, 0.2, 0.1))]
     return changed_step(example_step(), past=past, metrics={"truncated/share": 0.6})
 

@@ -1,16 +1,16 @@
 """LEN004: Answers consist of a stop token alone.
 
-What: Nine of ten turns of an update consist of one token, a stop.
+What: Nine of ten turns of a step consist of one token, a stop.
 
 Why it is silent: Every prompt has an answer, and every answer a reward. All of them are alike, so groups
-have no spread and the loss is 0. If this holds from the first update, no curve ever falls.
+have no spread and the loss is 0. If this holds from the first step, no curve ever falls.
 
 How it is measured: The rule counts turns with a sampled token, and those whose only token is a stop id. If
 the record has both, it compares the entropy of the model's own output at these places with that of the
 sampling distribution.
 
 Healthy look-alikes: One-word answers, which have a stop after the word. Tasks with an empty right answer:
-then an empty answer earns more than nothing, and no attempt of the update earns more.
+then an empty answer earns more than nothing, and no rollout of the step earns more.
 
 Fix: Decide which of the two it is. If the model's own output gives the stop most of the mass, compare the
 reward of an empty answer with that of a wrong one. If it does not, the sampler changes the distribution: a
@@ -44,8 +44,8 @@ class Measured(NamedTuple):
 
     turns: int
     empty: int
-    earned: float  # mean reward of attempts with such a turn
-    best: float  # reward of the update
+    earned: float  # mean reward of rollouts with such a turn
+    best: float  # reward of the step
     entropy: float  # nats, of the sampling distribution at these places; NaN if not recorded
     raw_entropy: float  # nats, of the model's own output
     row: int  # the first with such a turn
@@ -106,7 +106,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """All attempts stop at once, and none earns a reward."""
+    """All rollouts stop at once, and none earns a reward."""
     return example_step(answers=(1,) * 8, rewards=(0.0,) * 8)
 
 

@@ -1,7 +1,7 @@
-"""LEN005: The recorded end of a turn or an attempt contradicts its tokens.
+"""LEN005: The recorded end of a turn or a rollout contradicts its tokens.
 
 What: A turn that ended by length is shorter or longer than `max_new_tokens`. Or one that ended by a stop
-has no declared stop id at its end, or has one before it. Or a cut attempt counts as done.
+has no declared stop id at its end, or has one before it. Or a cut rollout counts as done.
 
 Why it is silent: The component that decides when to stop also writes the reason. An answer that an
 undeclared stop ended has a reward as if the policy had meant it. One that was cut too early counts as too
@@ -9,13 +9,13 @@ long. Both look like a policy that has to learn about length.
 
 How it is measured: The rule compares each turn's ids with the sampling parameters. A turn that ended by
 length has `max_new_tokens` ids and no stop id. Any other ends with its first stop id, and not before
-`min_new_tokens`. Each attempt is compared with its own end: it is truncated if and only if a limit ended
+`min_new_tokens`. Each rollout is compared with its own end: it is truncated if and only if a limit ended
 it, and a limit of turns was reached if it is the reason. One id repeated after a stop may be padding, which
 the mask must leave out (MSK005). Other ids there were sampled.
 
-Healthy look-alikes: An attempt that time, the context or the limit of turns ended: its last turn ended by a
+Healthy look-alikes: A rollout that time, the context or the limit of turns ended: its last turn ended by a
 stop. A forced prefix, which is context and counts for no limit. Demonstrations, which no sampler sampled.
-Another trainer's answers, which a full context may have cut: the rule suspects a shorter one only if a row
+Another trainer's answers, which a full context may have cut: the rule suspects a shorter one only if a sample
 of the same step is longer. Stop strings end without a stop id.
 
 Fix: If ids end in an undeclared one, check the sampler's stops: the tokenizer's and the generation
@@ -45,7 +45,7 @@ STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 """A call ends with a stop id too."""
 
 LIMITS = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
-"""Reasons that cut an attempt."""
+"""Reasons that cut a rollout."""
 
 
 class Kind(NamedTuple):
@@ -60,7 +60,7 @@ SHORT = Kind("ended by length before `max_new_tokens`", "{} ids in a turn that e
 PERHAPS = SHORT._replace(sure=False)
 LONG = Kind("are longer than `max_new_tokens`", "at most {} ids")
 UNDECLARED = Kind(
-    "are recorded as stopped, and end with an id that is no declared stop", "one of {} at the end"
+    "are recorded as stopped, and end with an id that is not a declared stop", "one of {} at the end"
 )
 UNRECORDED_STOP = Kind("are recorded as cut, and end with a stop id", "the reason `stop`")
 BEHIND = Kind("go on after a stop id", "nothing after the first of {}")
@@ -83,12 +83,12 @@ class Found(NamedTuple):
     limit: str  # the declared value
     got: str
     row: int
-    start: int  # tokens of the row
+    start: int  # tokens of the sample
     end: int
 
 
 class Measured(NamedTuple):
-    """Contradictions, and the number of turns and attempts in the check."""
+    """Contradictions, and the number of turns and rollouts in the check."""
 
     found: tuple[Found, ...]
     turns: int
@@ -96,7 +96,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Compare every sampled turn, and every attempt, with its recorded end."""
+    """Compare every sampled turn, and every rollout, with its recorded end."""
     repeats, turns = list[Found](), 0
     longest = max((step.lengths[i] for i, row in enumerate(step.samples) if len(row.turns) == 1), default=0)
     for index, row, part in step.slices():
@@ -171,7 +171,7 @@ def _by_stop(step: Step, index: int, row: SampleFacts, turn: TurnSpan) -> Iterat
 
 
 def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
-    """Yield contradictions to the recorded end of an attempt."""
+    """Yield contradictions to the recorded end of a rollout."""
     rows, most = [step.samples[i] for i in parts], step.setup.max_turns
     turns = [turn for row in rows for turn in row.turns]
     last = rows[-1]
@@ -210,7 +210,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
         first = next(each for each in every if each.kind == kind)
-        of = f"{measured.attempts} attempts" if kind in ATTEMPTS else f"{measured.turns} turns"
+        of = f"{measured.attempts} rollouts" if kind in ATTEMPTS else f"{measured.turns} turns"
         alike = {each.got for each in every if each.kind == kind}
         yield Claim(
             Verdict.PROVEN if kind.sure else Verdict.SUSPECT,
@@ -225,14 +225,14 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def ended(step: Step, row: int, reason: FinishReason, by: EndedBy, status: Status) -> Step:
-    """Return the step with another recorded end of one attempt."""
+    """Return the step with another recorded end of one rollout."""
     turns = step.samples[row].turns
     changed = (*turns[:-1], replace(turns[-1], finish_reason=reason))
     return changed_step(step, samples={row: {"turns": changed, "ended_by": str(by), "status": str(status)}})
 
 
 def cut(length: int = 8) -> Step:
-    """Return a step with an attempt cut after this many ids; 8 are declared."""
+    """Return a step with a rollout cut after this many ids; 8 are declared."""
     step = example_step(answers=(4, 3, 5, length, 4, 3, 4, 5))
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[3] + step.lengths[3] - 1] = 30
@@ -247,7 +247,7 @@ def example() -> Step:
 
 
 def out_of_time() -> Step:
-    """A turn that ended by a stop, in an attempt that time cut."""
+    """A turn that ended by a stop, in a rollout that time cut."""
     return ended(example_step(), 3, FinishReason.TOOL, EndedBy.TIME, Status.TRUNCATED)
 
 

@@ -1,14 +1,14 @@
 """LEN006: Entropy has exploded.
 
-What: Over the last five updates the entropy of sampled tokens is ten times its value over the first three
+What: Over the last five steps the entropy of sampled tokens is ten times its value over the first three
 of the stage, and above one nat per token, and the reward has not risen.
 
 Why it is silent: High entropy looks like exploration. A policy that samples nearly at random has ratios
 near 1, a small loss, and groups of wrong answers alone, whose gradient is 0.
 
 How it is measured: As in LEN002: the mean of −log-probability of sampled tokens, or the mean entropy of the
-sampling distribution, over the stage's first three updates and its last five. The mean reward over the same
-updates decides.
+sampling distribution, over the stage's first three steps and its last five. The mean reward over the same
+steps decides.
 
 Healthy look-alikes: An entropy bonus that raises entropy within bounds. A policy whose reward rises with
 more varied answers. Entropy that rose for a while and fell again.
@@ -47,7 +47,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif exploded and not reward.rose:
         yield Claim(
             Verdict.SUSPECT,
-            f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g}"
+            f"entropy is {entropy.last:.2g} nats per token over the last {LAST} steps, {entropy.first:.2g}"
             f" over the first {FIRST} of the stage",
             got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}",
             expected="an entropy as at the start, or a higher reward",

@@ -3,7 +3,7 @@
 What: The mask of the policy loss is on at tokens of the prompt, of the template, of a tool's answer, or at
 forced tokens. Or the mask of the supervised loss is on at tokens outside demonstrations.
 
-Why it is silent: The loss falls all the same, since prompts and tool answers are easy to learn. The update
+Why it is silent: The loss falls all the same, since prompts and tool answers are easy to learn. The step
 reinforces text that the environment writes anyway, and the policy forgets how to act.
 
 How it is measured: Each token carries its origin. The mask of the policy loss must lie within SAMPLED, that
@@ -12,8 +12,8 @@ of the supervised loss within DEMO: id for id, without any threshold.
 Healthy look-alikes: A mask that is smaller than the sampled tokens, under a declared mask policy (MSK002
 compares it). A stop token at the end of a turn: the policy chose it.
 
-Fix: Derive masks from token origins, when rows are joined, and never from ids, lengths or padding. Inspect
-the row with `truing tokens`.
+Fix: Derive masks from token origins, when samples are joined, and never from ids, lengths or padding. Inspect
+the sample with `truing tokens`.
 
 References: https://github.com/huggingface/trl/issues/6357
 """
@@ -63,7 +63,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The mask of one row is two tokens too early."""
+    """The mask of one sample is two tokens too early."""
     healthy = example_step()
     mask = healthy.tokens["policy_mask"].clone()
     mask[1:3] = True

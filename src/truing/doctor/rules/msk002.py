@@ -10,11 +10,11 @@ How it is measured: A second implementation reads origin, scaffolding and turns 
 for each sampled token whether "sampled", "no_structure" or "action" keeps it. It compares the recorded mask
 token by token. MSK001 covers the tokens that were not sampled.
 
-Healthy look-alikes: A whole row without a trained token, with a recorded reason: its attempt failed, a gate
-left it out, its reward was too low for rejection sampling, or a gate masks cut attempts. These reasons
-never leave out half of a row. A turn after forced tokens under "action", scaffolding under "no_structure".
+Healthy look-alikes: A whole sample without a trained token, with a recorded reason: its rollout failed, a
+gate left it out, its reward was too low for rejection sampling, or a gate masks cut rollouts. These reasons
+never leave out half of a sample. A turn after forced tokens under "action", scaffolding under "no_structure".
 
-Fix: Compute the mask once, from token origins, when rows are joined, and pass it on unchanged. Look for a
+Fix: Compute the mask once, from token origins, when samples are joined, and pass it on unchanged. Look for a
 second mask multiplied into it: by ids, by padding, by length.
 
 References: docs/agents.md, https://arxiv.org/abs/1506.02438
@@ -90,13 +90,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def _unlearned(step: Step) -> Tensor:
-    """Return demonstrated tokens that the supervised loss leaves out, of rows that it trains: [N] bool."""
+    """Return demonstrated tokens that the supervised loss leaves out, of samples that it trains: [N] bool."""
     out_N = (step.tokens["origin"] == Origin.DEMO) & ~step.tokens["supervised_mask"]
     return out_N & torch.tensor(step.kept)[step.sample_of_token]
 
 
 def _uncounted(step: Step) -> Tensor:
-    """Return sampled tokens that the KL or value loss leaves out, of rows that are kept: [N] bool."""
+    """Return sampled tokens that the KL or value loss leaves out, of samples that are kept: [N] bool."""
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
     # others count the tokens under their policy loss; answers that rejection sampling rejects have no loss
     if step.setup.trainer != "truing" or step.setup.algo == "rft":
@@ -108,7 +108,7 @@ def _uncounted(step: Step) -> Tensor:
 
 
 def declared_mask(step: Step) -> Tensor:
-    """Return the tokens that the declared mask policy keeps, for any end of the attempt: [N] bool."""
+    """Return the tokens that the declared mask policy keeps, for any end of the rollout: [N] bool."""
     keeps_N = step.tokens["origin"] == Origin.SAMPLED
     if step.setup.mask == "no_structure":
         return keeps_N & ~step.tokens["structure"]
@@ -131,7 +131,7 @@ def _begun_for_it(step: Step) -> Tensor:
 
 
 def declared_exclusions(step: Step) -> Tensor:
-    """Return tokens of rows that the policy loss may leave out: [N] bool."""
+    """Return tokens of samples that the policy loss may leave out: [N] bool."""
     reasons_N = step.tokens.get("excluded")
     cut = {row.rollout_id for row in step.samples if row.truncated or row.status == "truncated"}
     may_be_cut = step.setup.truncated in ("mask", None)
@@ -178,7 +178,7 @@ def without_structure() -> Step:
 
 
 def some_begun() -> Step:
-    """Every second attempt begins with a forced token; the mask is "sampled"."""
+    """Every second rollout begins with a forced token; the mask is "sampled"."""
     step = example_step(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
     odd_row_N, last_N = step.sample_of_token % 2 == 1, step.position_in_sample == 4
     origin_N = torch.where(odd_row_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
@@ -197,13 +197,13 @@ def some_begun() -> Step:
 
 
 def begun_with_forced_tokens() -> Step:
-    """Every second attempt begins with a forced token, and "action" leaves its turn out."""
+    """Every second rollout begins with a forced token, and "action" leaves its turn out."""
     step = changed_step(some_begun(), setup={"mask": "action"})
     return masked(step, step.sample_of_token % 2 == 1, Excluded.FORCED_ACTION)
 
 
 def cut_ones_masked() -> Step:
-    """A gate masks cut attempts."""
+    """A gate masks cut rollouts."""
     step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5), setup={"truncated": "mask"})
     ids_N = step.tokens["token_ids"].clone()
     ids_N[(step.sample_of_token == 1) & (step.position_in_sample == step.lengths[1] - 1)] = 30

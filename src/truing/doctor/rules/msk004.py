@@ -3,13 +3,13 @@
 What: A turn ended because the policy sampled a stop token. Other tokens of the turn are under the policy
 loss, and the stop is not.
 
-Why it is silent: One token in a hundred is missing. Loss and reward look as usual, but no update reinforces
+Why it is silent: One token in a hundred is missing. Loss and reward look as usual, but no step reinforces
 or discourages an ending. Answers drift to the limit, and the limit looks like the cause.
 
 How it is measured: The rule looks up the last id of each turn that ended in a stop among the stop ids. If
 it was sampled, and other tokens of the turn are under the loss, it must be too.
 
-Healthy look-alikes: A turn without any trained token. A stop that a grammar forced: it was no choice.
+Healthy look-alikes: A turn without any trained token. A stop that a grammar forced: it was not a choice.
 Scaffolding, under a mask that leaves it out. A cut turn has no stop. A sampler with stop strings ends
 without a stop id: the rule reports a missing stop id only if no turn has one.
 
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
     untrained: Places
     stopped: int  # sampled turns with the finish reason stop
-    without: int  # those whose last id is no stop id
+    without: int  # those whose last id is not a stop id
 
 
 def measure(step: Step) -> Measured:
@@ -93,7 +93,7 @@ def example() -> Step:
 
 
 def forced_by_a_grammar() -> Step:
-    """The grammar allowed the stop alone: it is no choice, and is not trained."""
+    """The grammar allowed the stop alone: it is not a choice, and is not trained."""
     healthy = example_step()
     lengths_N = torch.tensor(healthy.lengths)[healthy.sample_of_token]
     last_N = healthy.position_in_sample == lengths_N - 1

@@ -9,11 +9,11 @@ counts, all answers are as long as the longest.
 How it is measured: The rule finds the first stop id in each turn. No token after it may be under the policy
 loss, up to the next message of another role.
 
-Healthy look-alikes: An agent's row has several turns, and a stop id ends each. A stop id in the prompt or
+Healthy look-alikes: An agent's sample has several turns, and a stop id ends each. A stop id in the prompt or
 in a tool's answer. The stop itself is trained. Before `min_new_tokens` the sampler can sample no stop.
 
-Fix: Cut each answer after its first stop before rows are joined. Take lengths from the sampler and not from
-the width of a padded batch.
+Fix: Cut each answer after its first stop before samples are joined. Take lengths from the sampler and not
+from the width of a padded batch.
 
 References: https://github.com/bingreeky/MemGen/pull/33, https://github.com/huggingface/trl/issues/2892
 """
@@ -101,7 +101,7 @@ def example() -> Step:
 
 
 def two_turns() -> Step:
-    """Every attempt has two turns, a tool answers in between, and a stop ends each turn."""
+    """Every rollout has two turns, a tool answers in between, and a stop ends each turn."""
     step = example_step(answers=(9,) * 8)
     tool_N, template_N = step.position_in_sample == 7, step.position_in_sample == 8
     between_N = tool_N | template_N

@@ -1,23 +1,23 @@
-"""MSK006: Bad attempts are never trained.
+"""MSK006: Bad rollouts are never trained.
 
-What: Attempts below the mean reward of their group have no token under the policy loss, while the others
+What: Rollouts below the mean reward of their group have no token under the policy loss, while the others
 have some.
 
-Why it is silent: The update reinforces the good attempts, so the reward may even rise. But no probability
+Why it is silent: The step reinforces the good rollouts, so the reward may even rise. But no probability
 is ever lowered: a malformed call costs nothing, and stays as frequent. The cause is code that cannot
 identify the chosen tokens of a broken answer, and masks all of them.
 
-How it is measured: For each attempt, the rule counts the tokens that the declared mask policy keeps and
-those under the loss. An attempt is silenced if it has some of the first and none of the second. The rule
-counts silenced attempts below and not below the mean of their group, and computes the probability that a
+How it is measured: For each rollout, the rule counts the tokens that the declared mask policy keeps and
+those under the loss. A rollout is silenced if it has some of the first and none of the second. The rule
+counts silenced rollouts below and not below the mean of their group, and computes the probability that a
 random choice of as many gives the worst of each group.
 
-Healthy look-alikes: Attempts that failed, or whose group was left out, are in no update. Cut attempts, if
+Healthy look-alikes: Rollouts that failed, or whose group was left out, are not trained. Cut rollouts, if
 the recipe masks them. Rejection sampling keeps the good ones, and declares it. In a group of equal reward
-no attempt is below the mean, and the group does not count.
+no rollout is below the mean, and the group does not count.
 
 Fix: The policy chose the tokens of an answer that cannot be parsed: keep the mask of sampling, and let the
-low reward act. If the recipe leaves out bad attempts on purpose, declare it.
+low reward act. If the recipe leaves out bad rollouts on purpose, declare it.
 
 References: docs/agents.md, https://arxiv.org/abs/2402.03300
 """
@@ -40,14 +40,14 @@ from truing.types.status import FinishReason
 from truing.types.token import Excluded
 
 ENOUGH = 4
-"""The fewest silenced attempts for a claim."""
+"""The fewest silenced rollouts for a claim."""
 
 CHANCE = 1e-4
 """Probability that the silenced ones are the worst of every group, independent of the outcome."""
 
 
 class Measured(NamedTuple):
-    """Attempts of groups of unequal reward: below the mean and others, with the silenced of each."""
+    """Rollouts of groups of unequal reward: below the mean and others, with the silenced of each."""
 
     below: int
     below_silenced: int
@@ -62,7 +62,7 @@ class Measured(NamedTuple):
 
 @dataclass
 class Attempt:
-    """The trained tokens of an attempt, over all its rows."""
+    """The trained tokens of a rollout, over all its samples."""
 
     group: str
     reward: float
@@ -79,14 +79,14 @@ class Attempt:
 
 
 def measure(step: Step) -> Measured:
-    """Count attempts by outcome, and by whether they are trained."""
+    """Count rollouts by outcome, and by whether they are trained."""
     groups: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in _attempts(step):
         groups[attempt.group].append(attempt)
     below, others, chance = list[Attempt](), list[Attempt](), 1.0
     for group in groups.values():
         rewards = [attempt.reward for attempt in group]
-        if len(set(rewards)) > 1:  # in a group of equal reward no attempt is better
+        if len(set(rewards)) > 1:  # in a group of equal reward no rollout is better
             mean = math.fsum(rewards) / len(rewards)
             below += [attempt for attempt in group if attempt.reward < mean]
             others += [attempt for attempt in group if attempt.reward >= mean]
@@ -116,7 +116,7 @@ def _chance(group: Sequence[Attempt]) -> float:
 
 
 def _attempts(step: Step) -> list[Attempt]:
-    """Return all attempts of the update with a reward."""
+    """Return all rollouts of the step with a reward."""
     expected_N, mask_N = declared_mask(step), step.tokens["policy_mask"]
     if step.setup.mask is None and "structure" in step.tokens:  # then the recipe may leave it out
         expected_N = expected_N & ~step.tokens["structure"]
@@ -135,32 +135,32 @@ def _attempts(step: Step) -> list[Attempt]:
 
 
 def _cut(row: SampleFacts) -> bool:
-    """Return whether any field records the attempt as cut."""
+    """Return whether any field records the rollout as cut."""
     ended = row.turns[-1].finish_reason if row.turns else None
     return row.truncated or row.status == "truncated" or ended == FinishReason.LENGTH
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim silenced attempts that depend on the reward without a declaration."""
+    """Claim silenced rollouts that depend on the reward without a declaration."""
     if measured.below_silenced < ENOUGH:
         return
     every = measured.below_silenced == measured.below and not measured.others_silenced
     if every or measured.chance < CHANCE:
         yield Claim(
             Verdict.PROVEN if every and not measured.explained else Verdict.SUSPECT,
-            f"{measured.below_silenced} of {measured.below} attempts below the mean of their group have no"
+            f"{measured.below_silenced} of {measured.below} rollouts below the mean of their group have no"
             f" trained token, and {measured.others_silenced} of the {measured.others} others",
-            got="the loss trains good attempts alone"
+            got="the loss trains good rollouts alone"
             if every
             else f"they are the worst of every group (p = {measured.chance:.1g})",
-            expected="the same mask as for any other attempt, and an advantage below 0",
+            expected="the same mask as for any other rollout, and an advantage below 0",
             row=measured.row,
             specificity=3,
         )
 
 
 def example() -> Step:
-    """Attempts with a broken call are masked whole, with scaffolding as the recorded reason."""
+    """Rollouts with a broken call are masked whole, with scaffolding as the recorded reason."""
     healthy = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0))
     bad = [row.reward == 0 for row in healthy.samples]
     return masked(healthy, torch.tensor(bad)[healthy.sample_of_token], Excluded.STRUCTURE)

@@ -35,7 +35,7 @@ from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 VARIED = 3
-"""The most lengths of turns that a limit cut: the limit of the turn or of the row."""
+"""The most lengths of turns that a limit cut: the limit of the turn or of the sample."""
 
 
 class Measured(NamedTuple):
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
     untrained: Places  # untrained stops
     endless: Places  # last tokens of turns without a stop
     turns: int
-    lengths: int  # different lengths of the endless turns, or of their rows, the smaller
+    lengths: int  # different lengths of the endless turns, or of their samples, the smaller
 
 
 def measure(step: Step) -> Measured:

@@ -1,21 +1,21 @@
 """MSK009: No token is trained.
 
-What: In update after update, no token is under the policy loss or a supervised one.
+What: In step after step, no token is under the policy loss or a supervised one.
 
-Why it is silent: Everything else continues: the policy samples attempts, graders score them, and rewards
+Why it is silent: Everything else continues: the policy samples rollouts, graders score them, and rewards
 appear. The loss and the gradient are 0, as they also are if no group has a signal, and the weights do not
 change.
 
-How it is measured: The rule counts tokens under a loss in each update, and updates in a row without any.
+How it is measured: The rule counts tokens under a loss in each step, and steps in a row without any.
 Each token has a recorded reason, and the finding names it. It is proven for a stage that never trained a
-token, after ten updates or at its end. If no attempt was good enough, that is a fact of the policy: the
+token, after ten steps or at its end. If no rollout was good enough, that is a fact of the policy: the
 rule suspects it only in a stage that never kept any.
 
-Healthy look-alikes: One update with all attempts cut, or all groups left out for equal rewards: the next
+Healthy look-alikes: One step with all rollouts cut, or all groups left out for equal rewards: the next
 may differ. Groups of equal reward that are kept: their tokens are trained, with an advantage of 0.
 
 Fix: If turns began with forced tokens, `episode.mask = "action"` leaves them out whole: lower
-`episode.force_rate`, or use `mask = "sampled"`. If all attempts were cut, allow longer answers (in TRL
+`episode.force_rate`, or use `mask = "sampled"`. If all rollouts were cut, allow longer answers (in TRL
 `max_completion_length`, in a recipe `sampling.max_new_tokens`), or fine-tune on demonstrations first, so
 that answers end. If all failed, fix the tool or the environment.
 
@@ -36,19 +36,19 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
 
 SUSPECTED, SURE, LEAST = 3, 10, 3
-"""Updates in a row for a claim, for proof, and the shortest stage with a claim at its end."""
+"""Steps in a row for a claim, for proof, and the shortest stage with a claim at its end."""
 
 REASONS = {
     Excluded.NOT_SAMPLED: "the policy chose none",
     Excluded.STRUCTURE: "all are scaffolding of calls",
     Excluded.FORCED_ACTION: "every turn began with forced tokens",
-    Excluded.NOT_KEPT: "no attempt was kept",
-    Excluded.CUT: "every attempt was cut",
+    Excluded.NOT_KEPT: "no rollout was kept",
+    Excluded.CUT: "every rollout was cut",
 }
 
 
 class Measured(NamedTuple):
-    """Updates without a trained token."""
+    """Steps without a trained token."""
 
     idle: int  # in a row, including this one
     updates: int  # of the stage, so far
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update to the last with a trained token."""
+    """Count back from this step to the last with a trained token."""
     mask_N = step.tokens["policy_mask"]
     trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
     before = [each.metrics.get("tokens/trained") for each in step.latest]
@@ -92,7 +92,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     why = f": {REASONS[reason]}" if reason is not None and reason in REASONS else ""
     yield Claim(
         verdicts[always],
-        f"no token was trained in {measured.idle} updates in a row"
+        f"no token was trained in {measured.idle} steps in a row"
         + (", nor in any before" if measured.idle == measured.updates else "")
         + why,
         got="0 tokens under a loss; the weights have not changed",
@@ -130,7 +130,7 @@ def example() -> Step:
 
 
 def all_cut_once() -> Step:
-    """The second update with all attempts cut."""
+    """The second step with all rollouts cut."""
     return changed_step(idle(2, Excluded.CUT), setup={"truncated": "mask"})
 
 

@@ -1,23 +1,23 @@
 """OPT001: The weights did not move, or moved without a gradient.
 
-What: An update with a gradient and a learning rate above 0 left every weight bit for bit unchanged. Or one
+What: A step with a gradient and a learning rate above 0 left every weight bit for bit unchanged. Or one
 without either changed some. Or one weight of many has a gradient, and did not move.
 
 Why it is silent: Loss, reward and gradient norm are computed before the optimizer step, and look as usual.
 The cause is a frozen parameter, an optimizer that holds other tensors, a scaler that skips, or a rate of 0.
 The reward stays flat, and hyper-parameters look like the cause.
 
-How it is measured: A digest over the bits of the trained weights before and after the update, against the
+How it is measured: A digest over the bits of the trained weights before and after the step, against the
 recorded gradient norm and the learning rate. One digest for each float32 weight with a gradient so large
 that AdamW moves it by its whole rate.
 
 Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0, or far
 below those before it: AdamW divides by these, and what is left vanishes in the rounding of every weight.
-After an update with a gradient, momentum moves weights without one: that is a FACT. In a large model each
+After a step with a gradient, momentum moves weights without one: that is a FACT. In a large model each
 digest covers another part.
 
 Fix: Print which parameters require a gradient, and whether the optimizer holds these very objects. Look for
-a scheduler that begins at 0, and for weights in bfloat16, where small updates vanish.
+a scheduler that begins at 0, and for weights in bfloat16, where small changes vanish.
 
 References: https://github.com/huggingface/trl/issues/2872
 """
@@ -36,7 +36,7 @@ LEAST_GRADIENT = 1e-6
 """A norm that AdamW's ε of 1e-8 leaves enough of to move weights."""
 
 LEAST_SHARE = 1e-3
-"""Of the largest norm of the updates before."""
+"""Of the largest norm of the steps before."""
 
 
 class Measured(NamedTuple):
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
     rate: float
     updates: int | None
     still: tuple[str, ...]  # weights with a gradient that did not move
-    largest: float  # gradient norm of the earlier updates of the stage
+    largest: float  # gradient norm of the earlier steps of the stage
 
 
 def measure(step: Step) -> Measured:
@@ -71,9 +71,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.gradient >= least and measured.rate > 0 and not measured.moved:
         yield Claim(
             Verdict.PROVEN,
-            "the update had a gradient, and changed no weight",
+            "the step had a gradient, and changed no weight",
             got=detail,
-            expected="another digest after the update",
+            expected="another digest after the step",
             specificity=3,
         )
     elif measured.still and measured.rate > 0:
@@ -85,13 +85,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
             expected="every weight with a gradient moves: does the optimizer hold it?",
             specificity=3,
         )
-    # for several updates in a step the record has the last one's gradient alone
+    # for several optimizer steps in a step the record has the last one's gradient alone
     if measured.gradient == 0 and measured.updates == 1 and measured.moved:
         before = measured.largest > 0
-        by = "momentum of earlier updates moves them" if before else "weight decay moves them, or other code"
+        by = "momentum of earlier steps moves them" if before else "weight decay moves them, or other code"
         yield Claim(
             Verdict.FACT if before else Verdict.SUSPECT,
-            f"weights changed in an update without a gradient: {by}",
+            f"weights changed in a step without a gradient: {by}",
             got=detail,
         )
 
@@ -107,7 +107,7 @@ def warming_up() -> Step:
 
 
 def vanished() -> Step:
-    """A gradient of rounding alone, after updates with one."""
+    """A gradient of rounding alone, after steps with one."""
     past = [past_step(number, grad_norm=0.3) for number in range(3)]
     return changed_step(example(), past=past, metrics={"grad/norm": 1e-5})
 

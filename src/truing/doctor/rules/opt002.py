@@ -1,9 +1,9 @@
 """OPT002: Weights changed between two optimizer steps.
 
-What: The trained weights differ from the result of the previous update, or of the previous optimizer step.
+What: The trained weights differ from the result of the previous step, or of the previous optimizer step.
 Other code wrote into them: added noise, a merge in place, a load of an older state, another process.
 
-Why it is silent: Every update moves weights, so no metric compares the result of one with the start of the
+Why it is silent: Every step moves weights, so no metric compares the result of one with the start of the
 next. Noise of 1e-6 makes the ratio differ from 1 and looks like a fix. It is a random walk without a
 gradient.
 
@@ -11,12 +11,12 @@ How it is measured: The digest over the bits of the next step's part of the weig
 against the same digest at the start of the next one; also with the critic's weights. The digest directly
 after each optimizer step, against the one before the next optimizer step or at the end of the step.
 
-Healthy look-alikes: The first update of a stage. A stage that a guard set back, or that was resumed:
+Healthy look-alikes: The first step of a stage. A stage that a guard set back, or that was resumed:
 weights are those of the checkpoint, bit for bit. Digests are sums, so equal ones prove nothing; unequal
 ones do.
 
 Fix: Look for code that writes into parameters outside the optimizer: `data`, `copy_`, `merge_adapter`, an
-averaging callback. Ratios of 1 at the first update need no noise.
+averaging callback. Ratios of 1 at the first optimizer step need no noise.
 
 References: https://github.com/huggingface/trl/issues/3452, docs/control.md
 """
@@ -34,11 +34,11 @@ from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
-    """Digests after the previous update and before this one; both "" without a previous one."""
+    """Digests after the previous step and before this one; both "" without a previous one."""
 
     left: str
     found: str
-    written: int  # steps of this update with a changed result
+    written: int  # optimizer steps of this step with a changed result
 
 
 def measure(step: Step) -> Measured:
@@ -55,11 +55,11 @@ def measure(step: Step) -> Measured:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any write into the weights between two updates."""
+    """Claim any write into the weights between two steps."""
     if measured.left != measured.found:
         yield Claim(
             Verdict.PROVEN,
-            "the weights differ from the result of the previous update",
+            "the weights differ from the result of the previous step",
             got=f"digest {measured.found}",
             expected=f"digest {measured.left}",
             specificity=2.5,
@@ -69,7 +69,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN,
             "the weights differ from the result of the optimizer step",
-            got=f"{with_count(measured.written, 'step')} of this update with changed weights afterwards",
+            got=f"{with_count(measured.written, 'optimizer step')} of this step with changed weights"
+            " afterwards",
             expected="none",
             specificity=2.5,
         )

@@ -1,6 +1,6 @@
 """OPT003: The optimizer step differs from AdamW's formula.
 
-What: Some weights of an update, recomputed from their gradient and moments by AdamW's formula, differ from
+What: Some weights of a step, recomputed from their gradient and moments by AdamW's formula, differ from
 the optimizer's result.
 
 Why it is silent: Weights move, the gradient has a norm, and the loss responds. Another learning rate, a
@@ -13,7 +13,7 @@ The tolerance is a hundredth of the step, or eight roundings of the weight. The 
 policy and critic, are compared with the recipe's.
 
 Healthy look-alikes: A step below the float32 resolution of the weight, so that nothing changes. A weight
-whose gradient is 0, as one factor of an adapter's first update has. Weight decay, which moves weights
+whose gradient is 0, as one factor of an adapter's first step has. Weight decay, which moves weights
 without a gradient, if declared.
 
 Fix: Compare the optimizer's groups with the recipe: rate, betas, ε, decay. Look for a second `step`, a

@@ -1,12 +1,12 @@
 """OPT004: The learning rate differs from the declared one.
 
-What: The update used another rate than the recipe's peak, warm-up and schedule give.
+What: The step used another rate than the recipe's peak, warm-up and schedule give.
 
 Why it is silent: Code sets a rate once, and no metric checks it. A schedule that multiplies instead of
 replacing, a rate scaled by the number of processes, a missing warm-up, or one from a resumed optimizer:
 learning is fast and then collapses, or never begins.
 
-How it is measured: The recorded rate of the update against a second computation of the schedule. If only
+How it is measured: The recorded rate of the step against a second computation of the schedule. If only
 the peak is known, a rate above it.
 
 Healthy look-alikes: A lower rate, in warm-up or under a schedule. A rate that a guard has lowered, which is
@@ -29,7 +29,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """The rate of the update, and the declared one of this update, or else the peak."""
+    """The rate of the step, and the declared one of this step, or else the peak."""
 
     rate: float
     declared: float
@@ -72,7 +72,7 @@ def warming_up() -> Step:
 
 
 def declared() -> Step:
-    """The first of ten updates of warm-up."""
+    """The first of ten steps of warm-up."""
     schedule = {"schedule": "cosine", "warmup_steps": 10, "steps": 100}
     return changed_step(example_step(), metrics={"lr": 1e-4}, setup=schedule)
 

@@ -1,17 +1,17 @@
 """OPT005: The gradient is 0.
 
-What: For five updates in a row the gradient is exactly 0, although tokens have advantages, or the batch has
+What: For five steps in a row the gradient is exactly 0, although tokens have advantages, or the batch has
 demonstrations.
 
 Why it is silent: A loss near 0 is right in GRPO, so it raises no alarm. A gradient of 0 with it means a
 detached loss, an empty mask, or weights that require no gradient.
 
-How it is measured: The norms of this update and the four before it, in steps with a largest advantage above
+How it is measured: The norms of this step and the four before it, in steps with a largest advantage above
 0, a token gradient and an uncertain token. For a trainer without recorded advantages: in steps whose groups
 do not all have equal rewards, or, if that share is unknown, whose rewards differ. A log without an entropy
-counts as uncertain: answers with unequal rewards differ. If a log has a record for every ten updates, the
+counts as uncertain: answers with unequal rewards differ. If a log has a record for every ten steps, the
 norm is of the last of them alone, and the share of groups of equal reward is a mean. The probability that
-all groups of that one update have equal rewards is at most that share (half, if it is unknown), and the rule
+all groups of that one step have equal rewards is at most that share (half, if it is unknown), and the rule
 multiplies the probabilities of records in a row. If nothing in a log tells whether rewards differ, a
 gradient of 0 is not checked.
 
@@ -37,7 +37,7 @@ from truing.doctor.verdict import Claim, Verdict
 STEPS = 5
 
 CHANCE = 1e-6
-"""Of a row of records, each of several updates, all of whose last ones have equal rewards."""
+"""Of a row of records, each of several steps, all of whose last ones have equal rewards."""
 
 HALF = 0.5
 """The probability of that for one record, if the share of groups of equal reward is unknown."""
@@ -47,16 +47,16 @@ SPREADS = ("advantage/max_abs", "group/zero_variance_share", "reward/any_std", "
 
 
 class Measured(NamedTuple):
-    """Updates in a row with a signal and no gradient."""
+    """Steps in a row with a signal and no gradient."""
 
     without: int
     signal: str  # of this step, as text
-    chance: float  # bound on the probability that they had no signal: 0 if each record is of one update
+    chance: float  # bound on the probability that they had no signal: 0 if each record is of one step
     unknown: bool  # whether this step has no gradient, and nothing tells whether it has a signal
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update."""
+    """Count back from this step."""
     numbers = [step.metrics, *(past.metrics for past in reversed(step.latest))]
     supervised = step.setup.algo in ("sft", "rft")
     without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
@@ -107,13 +107,13 @@ def _signal(numbers: Mapping[str, float]) -> str:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim several updates in a row: a single one may be chance."""
+    """Claim several steps in a row: a single one may be chance."""
     if measured.unknown:
         yield Claim(Verdict.NOT_CHECKED, "whether rewards differ, beside a gradient norm of exactly 0")
     if measured.without >= STEPS and measured.chance < CHANCE:
         yield Claim(
             Verdict.SUSPECT,
-            f"{measured.without} updates in a row had a signal, and a gradient of exactly 0",
+            f"{measured.without} steps in a row had a signal, and a gradient of exactly 0",
             got=f"a norm of 0 beside {measured.signal}",
             expected="a gradient: without one no weight learns, at any learning rate",
             specificity=1.5,
@@ -146,7 +146,7 @@ def equal() -> Step:
 
 
 def every_fifth() -> Step:
-    """A log of every fifth update; most groups have equal rewards, and in some updates all have."""
+    """A log of every fifth step; most groups have equal rewards, and in some steps all have."""
     numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/mean": 0.1}
     past = [past_step(number, metrics=numbers) for number in range(9)]
     return changed_step(example_step(setup={"logged_every": 5}), metrics=numbers, past=past)

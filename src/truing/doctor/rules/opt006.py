@@ -1,12 +1,12 @@
 """OPT006: The gradient differs from a plain backward.
 
-What: The gradient of the update, and that of a plain computation of the same loss from the same rows,
+What: The gradient of the step, and that of a plain computation of the same loss from the same samples,
 differ by more than the trainer differs from itself.
 
-Why it is silent: A gradient of the wrong rows, of a part of the weights, or through a cut path has a norm
+Why it is silent: A gradient of the wrong samples, of a part of the weights, or through a cut path has a norm
 like any other. The token gradients may be as declared, and still not reach the weights.
 
-How it is measured: A plain forward computes some rows again one at a time in float32, without packing,
+How it is measured: A plain forward computes some samples again one at a time in float32, without packing,
 recomputation or a shared prefix, and their loss goes backward through the model's own forward. The rule
 compares both gradients as vectors: the length of their difference, their angle, and the ratio of their
 lengths. If they differ by two thousandths, the normal difference is measured: the trainer against itself in
@@ -15,13 +15,13 @@ attention score: fused attention knows its softmax no better in the backward pas
 three times the normal difference, or three times the change by random rounding if that is larger: healthy
 runs reach 1.2 times.
 
-Healthy look-alikes: A difference of a hundredth in bfloat16, if the trainer is as far from itself. Rows
+Healthy look-alikes: A difference of a hundredth in bfloat16, if the trainer is as far from itself. Samples
 without an advantage, whose gradient is 0 in both. A run that diverges: attention scores of some 100,000
 change 3 % of the gradient. On a GPU the comparison is never proof, nor in a mixture of experts along wrong
 routes, whose result it is (SMP012).
 
 Fix: The angle shows the cause. The same direction with another length is a denominator or a weight; a right
-angle is other rows, or a detached part; the opposite direction is a sign.
+angle is other samples, or a detached part; the opposite direction is a sign.
 
 References: https://arxiv.org/abs/1604.06174, docs/control.md
 """
@@ -61,7 +61,7 @@ tokens changes less."""
 
 
 class Measured(NamedTuple):
-    """Two gradients of the same rows."""
+    """Two gradients of the same samples."""
 
     difference: float  # length of their difference
     plain: float  # length of the plain gradient
@@ -92,7 +92,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     return compared(step.facts["gradient"])._replace(other_routes=are_routes_wrong(step))
 
 
@@ -117,7 +117,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if differ(measured):
         yield Claim(
             Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
-            f"the gradient of {with_count(measured.rows, 'row')} differs from a plain"
+            f"the gradient of {with_count(measured.rows, 'sample')} differs from a plain"
             f" backward{reading(measured)}",
             got=f"a length of {measured.trainer:.3g}, cosine {measured.cosine:.3g},"
             f" {measured.difference:.3g} apart",
@@ -151,8 +151,8 @@ def reading(measured: Measured) -> str:
     if measured.cosine < -0.9:
         return ": it has the opposite direction, as with a wrong sign"
     if abs(measured.cosine) < 0.1:
-        return ": the two are orthogonal, as with other rows"
-    return ": a part is missing, from other rows, or random as with dropout"
+        return ": the two are orthogonal, as with other samples"
+    return ": a part is missing, from other samples, or random as with dropout"
 
 
 def _of(**lengths: object) -> Step:
@@ -174,7 +174,7 @@ def a_kl_alone_at_the_start() -> Step:
 
 
 def example() -> Step:
-    """Half the rows are detached."""
+    """Half the samples are detached."""
     return _of(trainer=0.35, cosine=0.7, difference=0.36)
 
 

@@ -6,10 +6,10 @@ Why it is silent: A drifting base computes like any other. Merging an adapter an
 rounding each time. Weight decay alone moves a parameter that is in the optimizer by mistake. The checkpoint
 holds the adapter alone, so the trained model is lost.
 
-How it is measured: A digest over the bits of all frozen weights, with the update, against the one from
+How it is measured: A digest over the bits of all frozen weights, with the step, against the one from
 before the stage.
 
-Healthy look-alikes: Buffers and caches of a model: they are no weights. Equal digests prove nothing, since
+Healthy look-alikes: Buffers and caches of a model: they are not weights. Equal digests prove nothing, since
 they are sums; unequal ones do.
 
 Fix: Merge into a copy, never in place. Give the optimizer only parameters that require a gradient. Load the

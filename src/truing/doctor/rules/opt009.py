@@ -1,19 +1,20 @@
-"""OPT009: The optimizer's gradient differs from the sum over the update's rows.
+"""OPT009: The optimizer's gradient differs from the sum over the step's samples.
 
-What: The gradient at the optimizer step is not the sum of the rows' own gradients, clipped as declared.
+What: The gradient at the optimizer step is not the sum of the samples' own gradients, clipped as declared.
 
 Why it is silent: Each token gradient is right, and no metric shows later changes to the gradient: a
 micro-batch lost or counted twice, a layer whose gradient is cleared, a sign, a clip of each micro-batch, a
-gradient left over from the update before. The loss and its parts are those of a healthy run, and the norm
+gradient left over from the step before. The loss and its parts are those of a healthy run, and the norm
 is a number like any other.
 
-How it is measured: In an audit all rows of the update go backward in small parts, before the update, and
-the check adds up their gradients. When the optimizer runs, the check compares its gradient with the sum as
-a vector: length, angle, and the length of the difference. In TRL the sum is that of a plain forward of each
-row, with the token gradients of the trainer's own loss. With several processes (ranks) it is over the rows
-of all, whose losses DDP averages, and is compared with the gradient of each. In another precision than
-float32 the check computes the sum once more with random rounding in each module: four times that change is
-allowed, and twenty times is proof. The check changes a weight without a gradient by a hundredth: if
+How it is measured: In an audit all samples of the step go backward in small parts, before the optimizer step,
+and the check adds up their gradients. When the optimizer runs, the check compares its gradient with the sum
+as a
+vector: length, angle, and the length of the difference. In TRL the sum is that of a plain forward of each
+sample, with the token gradients of the trainer's own loss. With several processes (ranks) it is over the
+samples of all, whose losses DDP averages, and is compared with the gradient of each. In another precision
+than float32 the check computes the sum once more with random rounding in each module: four times that change
+is allowed, and twenty times is proof. The check changes a weight without a gradient by a hundredth: if
 log-probabilities change, and half as much with half the change, a path is cut. In another precision it
 changes by a sixth, and the change must be twenty times that by random rounding.
 
@@ -25,7 +26,7 @@ proof.
 
 Fix: The angle shows the cause. The opposite direction is a sign. The same direction with another length is
 a micro-batch that counts twice, a wrong number of accumulated micro-batches, or a clip of each. Anything
-else is a part that is lost, cleared, or left over. A rank with the gradient of its own rows did not
+else is a part that is lost, cleared, or left over. A rank with the gradient of its own samples did not
 take part in the average: `no_sync` was left on, or the forward was that of the model below DDP.
 
 References: https://huggingface.co/blog/gradient_accumulation, docs/control.md
@@ -64,12 +65,12 @@ class Measured(NamedTuple):
     silent: int  # weights without a gradient
     least: float  # nats per unit of token gradient beyond rounding
     ranks: int
-    alone: list[int]  # ranks whose gradient is that of their own rows
+    alone: list[int]  # ranks whose gradient is that of their own samples
     measured: bool = False  # whether the effect of rounding was measured, on a CPU
 
 
 def measure(step: Step) -> Measured:
-    """Read the recorded comparison with the sum over rows."""
+    """Read the recorded comparison with the sum over samples."""
     known = step.facts["row_gradients"]
     cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
     least = least_effect(step, cut, MOVED)
@@ -91,7 +92,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if differ(gradients, RELATIVE, MEAN_MULTIPLES):
         yield Claim(
             verdict,
-            f"the optimizer's gradient is not the sum over its {with_count(gradients.rows, 'row')}"
+            f"the optimizer's gradient is not the sum over its {with_count(gradients.rows, 'sample')}"
             f"{_of_ranks(measured) or reading(gradients)}",
             got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
             f" {gradients.difference:.3g} apart",
@@ -102,7 +103,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif gradients.plain == gradients.trainer == 0 and measured.free > FREE:
         yield Claim(
             verdict,
-            f"{gradients.rows} rows have token gradients, and no trained weight has a gradient",
+            f"{gradients.rows} samples have token gradients, and no trained weight has a gradient",
             got="0 at all of them",
             expected="a gradient: the answers depend on trained weights",
             specificity=1.5,
@@ -125,7 +126,7 @@ def _of_ranks(measured: Measured) -> str:
         return ""
     if measured.alone:
         which = ", ".join(map(str, measured.alone))
-        return f" of all {ranks} ranks: on rank {which} it is that of the rank's own rows, not averaged"
+        return f" of all {ranks} ranks: on rank {which} it is that of the rank's own samples, not averaged"
     if abs(times / ranks - 1) < RELATIVE and measured.gradients.cosine > 1 - RELATIVE:
         return f" of all {ranks} ranks: it is {ranks} times as long, as with a sum over ranks, not an average"
     if abs(times * ranks - 1) < RELATIVE and measured.gradients.cosine > 1 - RELATIVE:

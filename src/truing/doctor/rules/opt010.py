@@ -1,6 +1,6 @@
-"""OPT010: The optimizer's moments changed between two updates.
+"""OPT010: The optimizer's moments changed between two steps.
 
-What: An update begins with other moments than the previous update left. They were cleared, belong to
+What: A step begins with other moments than the previous step left. They were cleared, belong to
 another optimizer, or come from an older state.
 
 Why it is silent: A reset optimizer moves weights all the same, and further: each step is as long as the
@@ -8,11 +8,11 @@ rate, whatever the gradient's noise. AdamW's formula holds for every single step
 step too. Loss and norm look as usual.
 
 How it is measured: The digest over the bits of the optimizer's state directly after a step, against the one
-directly before the next, within an update of several steps and from one update to the next. Of more than
+directly before the next, within a step of several optimizer steps and from one step to the next. Of more than
 two million entries the digest covers another part each time.
 
-Healthy look-alikes: The first update of a stage, which begins with a new optimizer. A stage that a guard
-set back, or that was resumed: moments are those of the checkpoint, bit for bit. A skipped update, which has
+Healthy look-alikes: The first step of a stage, which begins with a new optimizer. A stage that a guard
+set back, or that was resumed: moments are those of the checkpoint, bit for bit. A skipped step, which has
 no digest. A weight with a late first gradient: its moments begin within the step.
 
 Fix: Look for a new optimizer, `state.clear()`, a `load_state_dict` or a wrapper that drops its state.
@@ -33,11 +33,11 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Digests after the previous update and before this one; both "" without a previous one."""
+    """Digests after the previous step and before this one; both "" without a previous one."""
 
     left: str
     found: str
-    changed: int  # steps of this update with other moments than the step before left
+    changed: int  # optimizer steps of this step with other moments than the step before left
 
 
 def measure(step: Step) -> Measured:
@@ -51,20 +51,20 @@ def measure(step: Step) -> Measured:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any write into the moments between two steps."""
     if measured.left != measured.found or measured.changed:
-        whose = "step" if measured.left == measured.found else "update"
+        whose = "optimizer step" if measured.left == measured.found else "step"
         yield Claim(
             Verdict.PROVEN,
             f"the optimizer's moments differ from those after the previous {whose}",
             got=f"digest {measured.found}"
-            if whose == "update"
-            else f"{measured.changed} steps with other moments",
-            expected=f"digest {measured.left}" if whose == "update" else "none",
+            if whose == "step"
+            else f"{measured.changed} optimizer steps with other moments",
+            expected=f"digest {measured.left}" if whose == "step" else "none",
             specificity=2.5,
         )
 
 
 def _second(left: str, moments: str, changed: int = 0) -> Step:
-    """Return an update after another, with the digests after the first and before the second."""
+    """Return a step after another, with the digests after the first and before the second."""
     weights = {"before": "x", "after": "y", "next": "y"}
     earlier = past_step(0, facts={"weights": weights, "moments": {"before": "o", "changed": 0, "next": left}})
     now = {"moments": {"before": moments, "changed": changed, "next": "z"}}
@@ -72,13 +72,13 @@ def _second(left: str, moments: str, changed: int = 0) -> Step:
 
 
 def example() -> Step:
-    """The state was cleared before the second update."""
+    """The state was cleared before the second step."""
     step = _second("m", "o")
     return changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}})
 
 
 def same_moments() -> Step:
-    """The second update starts with the moments of the first."""
+    """The second step starts with the moments of the first."""
     step = _second("m", "m")
     return drawn_by(changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}}), "y", 1)
 

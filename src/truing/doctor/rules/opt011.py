@@ -1,18 +1,19 @@
-"""OPT011: Rows of a batch were used more often than others, or than declared.
+"""OPT011: Samples of a batch were used more often than others, or than declared.
 
-What: An update used a row twice. Or some rows of a batch were in none of its updates and others in several.
-Or a batch was trained after its updates were over.
+What: An optimizer step used a sample twice. Or some samples of a batch were in none of its optimizer steps
+and others in several. Or a batch was trained after its optimizer steps were over.
 
-Why it is silent: Every used row is a valid row: masks, ratios, advantages and the closed form of the
-gradient fit. A missing row leaves no trace, and an overused batch learns faster at first.
+Why it is silent: Every used sample is a valid sample: masks, ratios, advantages and the closed form of the
+gradient fit. A missing sample leaves no trace, and an overused batch learns faster at first.
 
-How it is measured: Rows get names when they are sampled. With each update the check counts which rows went
-forward and backward, and in how many updates of their batch they were. Over all updates of a batch each row
-is in as many as the declared passes over the batch.
+How it is measured: Samples get names when they are sampled. With each optimizer step the check counts which
+samples went forward and backward, and in how many optimizer steps of their batch they were. Over all
+optimizer steps of a batch each sample is in as many as the declared passes over the batch.
 
-Healthy look-alikes: Several declared passes over one batch. A batch with skipped or future updates: its
-counts are not final. Rows that no term of the loss uses, and that therefore have no forward. Accumulation
-over more micro-batches than a generation has, with several passes: then an update has rows twice.
+Healthy look-alikes: Several declared passes over one batch. A batch with skipped or future optimizer steps:
+its counts are not final. Samples that no term of the loss uses, and that therefore have no forward.
+Accumulation over more micro-batches than a generation has, with several passes: then an optimizer step has
+samples twice.
 
 Fix: Check how the code splits a batch into minibatches and micro-batches, and when it fetches the next one:
 an index that does not advance, a buffer that is not renewed, an order sampled with replacement.
@@ -30,30 +31,30 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Batch(NamedTuple):
-    """Usage counts of the rows of one batch."""
+    """Usage counts of the samples of one batch."""
 
     rows: Sequence[int]  # how many were used 0, 1, 2, … times
-    allowed: int  # declared updates for each row
-    whole: bool  # whether all updates of the batch are over
-    twice: Sequence[str]  # rows used more than once by one update
+    allowed: int  # declared optimizer steps for each sample
+    whole: bool  # whether all optimizer steps of the batch are over
+    twice: Sequence[str]  # samples used more than once by one optimizer step
     most: str
     least: str
 
 
 def measure(step: Step) -> list[Batch]:
-    """Read the counts recorded with the update."""
+    """Read the counts recorded with the step."""
     return [Batch(**each) for each in step.facts["sample_usage"]]
 
 
 def judge(batches: list[Batch]) -> Iterator[Claim]:
-    """Claim rows with other counts than declared."""
+    """Claim samples with other counts than declared."""
     for batch in batches:
-        counts = ", ".join(f"{rows} rows {times} times" for times, rows in enumerate(batch.rows) if rows)
+        counts = ", ".join(f"{rows} samples {times} times" for times, rows in enumerate(batch.rows) if rows)
         wrong = {
-            f"row {', '.join(batch.twice)} is in one update more than once": bool(batch.twice),
-            f"row {batch.most} was trained again after the updates of its batch": len(batch.rows)
+            f"sample {', '.join(batch.twice)} is in one optimizer step more than once": bool(batch.twice),
+            f"sample {batch.most} was trained again after the optimizer steps of its batch": len(batch.rows)
             > batch.allowed + 1,
-            f"row {batch.least} was trained less often than others of its batch": batch.whole
+            f"sample {batch.least} was trained less often than others of its batch": batch.whole
             and any(batch.rows[: batch.allowed]),
         }
         if what := [each for each, true in wrong.items() if true]:
@@ -61,7 +62,8 @@ def judge(batches: list[Batch]) -> Iterator[Claim]:
                 Verdict.PROVEN,
                 what[0],
                 got=counts,
-                expected=f"each row in {batch.allowed} update{'s' * (batch.allowed > 1)}, once in each",
+                expected=f"each sample in {batch.allowed} optimizer step{'s' * (batch.allowed > 1)}, once"
+                " in each",
                 specificity=2.6,
             )
 

@@ -1,16 +1,16 @@
-"""OPT012: A batch of an earlier update was trained again.
+"""OPT012: A batch of an earlier step was trained again.
 
-What: Rows of this update have the names of rows of an earlier update of the stage. The trainer kept the
+What: Samples of this step have the names of samples of an earlier step of the stage. The trainer kept the
 batch instead of sampling a new one.
 
 Why it is silent: The batch is valid, and the loss of a repeated batch falls quickly. Ratios drift away from
 1 as in any run with several passes, and the clip hides the rest.
 
-How it is measured: Truing names each row by stage, update, task and attempt. The rule compares the names of
-this update's first rows with those of every update before.
+How it is measured: Truing names each sample by stage, step, task and rollout. The rule compares the names of
+this step's first samples with those of every step before.
 
 Healthy look-alikes: A new epoch: the same tasks, under new names. A stage that a guard set back repeats its
-updates under their old names; the record no longer has the undone ones.
+steps under their old names; the record no longer has the undone ones.
 
 Fix: Look for code that keeps a batch: a cache, an iterator created once, an early return.
 
@@ -29,7 +29,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Rows of an earlier update."""
+    """Samples of an earlier step."""
 
     again: tuple[str, ...]
     rows: int  # compared
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Find names of an earlier update's batch."""
+    """Find names of an earlier step's batch."""
     names = {name: None for name, *_ in step.facts["batch"]["rows"]}  # in order
     for earlier in step.past_of_stage:
         rows = earlier.facts.get("batch", {"rows": ()})["rows"]
@@ -51,15 +51,15 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.again:
         yield Claim(
             Verdict.PROVEN,
-            f"rows of update {measured.update + 1} are trained again",
-            got=f"{len(measured.again)} of {measured.rows} rows, such as {measured.again[0]}",
-            expected="rows sampled for this update",
+            f"samples of step {measured.update + 1} are trained again",
+            got=f"{len(measured.again)} of {measured.rows} samples, such as {measured.again[0]}",
+            expected="samples sampled for this step",
             specificity=2.7,
         )
 
 
 def batched(step: Step, number: int, names: str, total: int | None = 24, alike: int | None = None) -> Step:
-    """Return the step with a batch whose row names have this prefix; by default no task has a copy."""
+    """Return the step with a batch whose sample names have this prefix; by default no task has a copy."""
     rows = [
         (f"{names}{index}", step.tokens["token_ids"][where], row.prompt_length)
         for index, row, where in step.slices()
@@ -73,7 +73,7 @@ def batched(step: Step, number: int, names: str, total: int | None = 24, alike: 
 
 
 def example() -> Step:
-    """The second update trains the first update's batch."""
+    """The second step trains the first step's batch."""
     step = batched(example_step(), 0, "grpo/0/")
     return changed_step(replace(step, step=1), past=[past_step(0, facts={"batch": step.facts["batch"]})])
 

@@ -1,13 +1,13 @@
-"""OPT013: Every update is skipped.
+"""OPT013: Every step is skipped.
 
-What: In update after update, a gate of the recipe skips the whole update: the policy samples attempts,
+What: In step after step, a gate of the recipe skips the whole step: the policy samples rollouts,
 graders score them, a gradient may exist, and no weight changes.
 
 Why it is silent: Each time the gate acts as declared. The policy does not change, and so neither does the
 gate's metric: beyond `kl.cap` the same policy samples the next batch, at the same distance from the same
 reference. Rewards and lengths stay level.
 
-How it is measured: The rule counts updates in a row without any optimizer step. It is proven after twenty of
+How it is measured: The rule counts steps in a row without any optimizer step. It is proven after twenty of
 them, or at the end of a stage with half or more, and at least five.
 
 Healthy look-alikes: One skipped batch, or a few: the next is another sample. A stage whose later inner
@@ -31,11 +31,11 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 SUSPECTED, SURE = 5, 20
-"""Updates in a row for a claim, and for proof."""
+"""Steps in a row for a claim, and for proof."""
 
 
 class Measured(NamedTuple):
-    """Skipped updates."""
+    """Skipped steps."""
 
     held: int  # in a row, including this one
     updates: int  # of the stage, so far
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update to the last one with an optimizer step."""
+    """Count back from this step to the last one with an optimizer step."""
     updates = [each.metrics for each in step.latest]
     skipped = int(_is_skipped(step.metrics))
     while skipped and skipped <= len(updates) and _is_skipped(updates[-skipped]):
@@ -59,14 +59,14 @@ def _is_skipped(numbers: Mapping[str, float]) -> bool:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a row of skipped updates: without a change the next one is skipped too."""
+    """Claim a row of skipped steps: without a change the next one is skipped too."""
     if measured.held < SUSPECTED:
         return
     half = measured.ends and 2 * measured.held >= measured.updates
     kl = "" if measured.kl is None else f"; the KL to the reference is {measured.kl:.3g} nats per token"
     yield Claim(
         Verdict.PROVEN if measured.held >= SURE or half else Verdict.SUSPECT,
-        f"the last {measured.held} of {measured.updates} updates were all skipped{kl}",
+        f"the last {measured.held} of {measured.updates} steps were all skipped{kl}",
         got="no weight has changed since",
         expected="a gate that skips some batches, and passes others",
         specificity=4,
@@ -74,7 +74,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def _skipped(times: int, trained_before: int = 0) -> Step:
-    """Return a skipped update after ``trained_before`` trained ones, the last of ``times`` skipped ones."""
+    """Return a skipped step after ``trained_before`` trained ones, the last of ``times`` skipped ones."""
     step = example_step(setup={"steps": 100})
     earlier = [past_step(i, grad_norm=1.0) for i in range(trained_before)]
     earlier += [past_step(i, gate_held_back=1.0) for i in range(trained_before, trained_before + times - 1)]

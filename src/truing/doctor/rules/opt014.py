@@ -1,14 +1,14 @@
 """OPT014: The optimizer's gradient differs from the sum of the backward passes.
 
-What: Between the backward passes of an update and the optimizer step, the gradient of some weight was lost,
-cleared, negated, scaled or added to. Or a backward pass gave no gradient to a weight that its rows depend
+What: Between the backward passes of a step and the optimizer step, the gradient of some weight was lost,
+cleared, negated, scaled or added to. Or a backward pass gave no gradient to a weight that its samples depend
 on.
 
 Why it is silent: It may happen once, to one layer: a gradient cleared at low memory, a hook that fires at
 the wrong time, a scaler that unscales a part twice. Each token gradient is right, the weights move, and the
 norm is a number like any other.
 
-How it is measured: In every update, the check adds up 16 entries of each weight's gradient as autograd
+How it is measured: In every step, the check adds up 16 entries of each weight's gradient as autograd
 returns them, and compares the sums with the same entries at the optimizer step. Clipping multiplies all
 weights by one factor: the median over weights, which must be that of the declared clip. If some pass gives
 a weight no gradient, while others do, the check changes it by a hundredth: if log-probabilities change, and
@@ -51,19 +51,19 @@ class Measured(NamedTuple):
     count: int
     relative: float  # difference of the first, relative to its length
     foreign: tuple[str, ...]  # weights with a gradient from no backward pass
-    steps: int  # of the optimizer, in the update
+    steps: int  # of the optimizer, in the step
     calls: int  # of the optimizer
     factors: dict[str, tuple[float, float]]
     """Median factor on the policy's and the critic's gradients, and the declared clip's; NaN if unknown."""
     ranks: int
-    cut: str  # a weight without a gradient in a pass whose rows depend on it; "" without one
+    cut: str  # a weight without a gradient in a pass whose samples depend on it; "" without one
     moved: float  # nats per unit of token gradient, by a small change of it
     silent: int
     least: float  # nats per unit of token gradient beyond rounding
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     known = step.facts["backward_sums"]
     cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
     factors = {
@@ -111,13 +111,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
     if measured.foreign:
         yield _claim(
-            f"{measured.foreign[0]} has a gradient from no backward pass of the update",
+            f"{measured.foreign[0]} has a gradient from no backward pass of the step",
             with_count(len(measured.foreign), "such weight") + " at least",
-            "gradients of this update alone: were earlier ones cleared?",
+            "gradients of this step alone: were earlier ones cleared?",
         )
     if measured.calls > measured.steps:
         yield _claim(
-            "the optimizer made more steps than the update has",
+            "the optimizer ran more often than the step declares",
             with_count(measured.calls, "step"),
             f"{measured.steps}, one for each minibatch",
         )
@@ -132,7 +132,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             yield _claim(what, f"{factor:.5g} times the sum of the backward passes", f"{clip:.5g} times")
     if measured.moved > measured.least:
         yield _claim(
-            f"a backward pass gave {measured.cut} no gradient, although its rows depend on it: the path is"
+            f"a backward pass gave {measured.cut} no gradient, although its samples depend on it: the path is"
             " cut",
             f"no gradient at {with_count(measured.silent, 'weight')}; changing this one by a hundredth moves"
             f" log-probabilities by {measured.moved:.2g} nats",

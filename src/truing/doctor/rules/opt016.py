@@ -1,6 +1,6 @@
 """OPT016: The loss of demonstrations is exactly 0, or jumped and stays high.
 
-What: The mean negative log-probability of demonstrations is exactly 0 over the last five updates, without
+What: The mean negative log-probability of demonstrations is exactly 0 over the last five steps, without
 having come near 0 before. Or it rose by two nats or more and stays there: near ln V, for a vocabulary of V
 tokens, the model guesses.
 
@@ -12,11 +12,11 @@ rounds to four digits shows 0 only after losses below 0.05. A jump is the mean o
 least two nats and twice above the best mean of five before it, all of the five above half of the jump.
 
 Healthy look-alikes: Demonstrations that the model has memorized: the loss falls to 0 through small values. A
-spike that the next updates repair. A loss that rises slowly on new data.
+spike that the next steps repair. A loss that rises slowly on new data.
 
-Fix: For 0: print the labels of a row (all −100: the mask or the template hides the answer), and the loss
+Fix: For 0: print the labels of a sample (all −100: the mask or the template hides the answer), and the loss
 before it is logged. transformers logs 0 in place of NaN (`logging_nan_inf_filter`), so the cause is that of
-a NaN: float16 or bfloat16 overflow, a row without a label, a damaged model file. For a jump: return to a
+a NaN: float16 or bfloat16 overflow, a sample without a label, a damaged model file. For a jump: return to a
 checkpoint from before it, with a smaller learning rate, a warm-up or a clip of the gradient.
 
 References: https://arxiv.org/abs/1710.03740, https://arxiv.org/abs/2204.02311
@@ -35,7 +35,7 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 LAST = 5
-"""Updates in a mean."""
+"""Steps in a mean."""
 
 MEMORIZED = 0.05
 """Nats per token: from below it a loss may reach 0 in four digits."""
@@ -50,14 +50,14 @@ LOSSES = ("loss/supervised", "loss/total")
 
 
 class Measured(NamedTuple):
-    """Losses of the stage with one, and the numbers of the updates."""
+    """Losses of the stage with one, and the numbers of the steps."""
 
     losses: Sequence[float]
     updates: Sequence[int]  # from 1
 
 
 def measure(step: Step) -> Measured:
-    """Read the loss of every update with one."""
+    """Read the loss of every step with one."""
     numbers = [past.step for past in step.past_of_stage] + [step.step]
     known = [
         (number + 1, loss)
@@ -71,7 +71,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a loss of 0 that did not shrink, or a jump that lasts."""
     losses = measured.losses
     if len(losses) < LAST:
-        yield Claim(Verdict.NOT_CHECKED, f"the loss of {LAST} updates")
+        yield Claim(Verdict.NOT_CHECKED, f"the loss of {LAST} steps")
     elif not any(losses[-LAST:]):
         yield from _zero(measured)
     elif len(losses) >= 2 * LAST:
@@ -87,7 +87,7 @@ def _zero(measured: Measured) -> Iterator[Claim]:
     before = f", after {losses[start - 1]:.4g}" if start else ""
     yield Claim(
         Verdict.SUSPECT,
-        f"the loss is exactly 0 from update {measured.updates[start]} on{before}: no token is trained, or the"
+        f"the loss is exactly 0 from step {measured.updates[start]} on{before}: no token is trained, or the"
         " loss is NaN and is logged as 0",
         got=f"0 in {with_count(len(losses) - start, 'record')}",
         expected="a loss above 0: no model gives every token a probability of 1",
@@ -105,9 +105,9 @@ def _jump(measured: Measured) -> Iterator[Claim]:
     guess = GUESS[0] <= now <= GUESS[1]
     yield Claim(
         Verdict.SUSPECT,
-        f"the loss jumped from {best:.3g} to {now:.3g} at update {measured.updates[low[-1] + 1]}, and stays"
+        f"the loss jumped from {best:.3g} to {now:.3g} at step {measured.updates[low[-1] + 1]}, and stays"
         " there" + (": about that of a model that guesses among all tokens" if guess else ""),
-        got=f"{now:.3g} over updates {measured.updates[-LAST]} to {measured.updates[-1]}",
+        got=f"{now:.3g} over steps {measured.updates[-LAST]} to {measured.updates[-1]}",
         expected=f"about {best:.3g}"
         + ("; ln V is 10.4 for 32,000 tokens, and 11.9 for 151,936" if guess else ""),
         specificity=1.5,

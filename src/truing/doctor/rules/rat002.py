@@ -1,32 +1,32 @@
-"""RAT002: Before the first update the trainer's log-probabilities differ from the sampler's.
+"""RAT002: Before the first optimizer step the trainer's log-probabilities differ from the sampler's.
 
-What: The sampler records the log-probability of each sampled token. Before the first update of a batch the
-trainer has the same weights, and scores the same tokens. Both should agree, and the ratio exp(trainer −
-sampler) should be 1 at every token. Here it is not.
+What: The sampler records the log-probability of each sampled token. Before the first optimizer step of a
+batch the trainer has the same weights, and scores the same tokens. Both should agree, and the ratio
+exp(trainer − sampler) should be 1 at every token. Here it is not.
 
 Why it is silent: A wrong ratio looks like a policy that has moved. The clip cuts unmoved tokens, the loss
 weighs advantages as if they had moved, and the reward still rises a little, so the learning rate looks like
 the cause.
 
-How it is measured: The rule compares both log-probabilities at each sampled token, of rows whose numbers
-are those of the first update of their batch. Two forwards never agree to the last digit: the normal
+How it is measured: The rule compares both log-probabilities at each sampled token, of samples whose numbers
+are those of the first optimizer step of their batch. Two forwards never agree to the last digit: the normal
 difference is the trainer from itself, on the same tokens in another batch. In another precision on a CPU,
 beside a dense engine whose publication was compared, it is forty times the change by random rounding, or five
 times the engine's difference on the publication's rows and turns. Without any of these measurements, a
 difference counts only if its median, or k3 (an estimate of the KL between the two), is far above that of
-engines in bfloat16. The pattern shows the cause: a few rows or all, one direction, or a shift by a token.
+engines in bfloat16. The pattern shows the cause: a few samples or all, one direction, or a shift by a token.
 It is proven if a plain forward in float32 finds one of the two wrong, or if most tokens differ by more than
 the rounding measured in the stage, or if one differs by a thousand times that from an engine whose
 publication was proven in float32 (no mixture of experts, where a tie may do this); never on a GPU.
 
 Healthy look-alikes: Ratios of exactly 1: that is right, and the gradient is not 0. Differences of 5e-5 nats
-in float32, or with a standard deviation of 0.05 in bfloat16. A second update of the same batch, whose
+in float32, or with a standard deviation of 0.05 in bfloat16. A second optimizer step of the same batch, whose
 weights have moved. The rule does not apply with a declared correction, or dropout.
 
 Fix: SMP004 and SMP005 show which of the two is wrong. Then look for a difference between them. Divide
 logits, not log-probabilities, by the temperature, on both sides. Normalise over the possible ids (top-k,
 top-p). Score the sampled ids themselves, not their text encoded again, with the positions and the attention
-mask of that row alone.
+mask of that sample alone.
 
 References: https://github.com/huggingface/trl/issues/6789, https://github.com/huggingface/trl/issues/4159,
 https://arxiv.org/abs/2510.26788
@@ -93,7 +93,7 @@ def measure(step: Step) -> Measured:
     if len(apart_n):
         median, largest = float(apart_n.abs().median()), float(apart_n.abs().max())
         k3, where_N = float((torch.expm1(apart_n) - apart_n).mean()), difference_N.abs() == largest
-    else:  # the record has later updates of the step: the trainer's metrics of the first remain
+    else:  # the record has later optimizer steps of the step: the trainer's metrics of the first remain
         largest, k3 = (step.metrics.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
     return Measured(
         len(apart_n),
@@ -110,7 +110,7 @@ def measure(step: Step) -> Measured:
 
 
 def _first(step: Step) -> Tensor:
-    """Return sampled tokens whose numbers are those of the first update: [N] bool."""
+    """Return sampled tokens whose numbers are those of the first optimizer step: [N] bool."""
     inner_N = step.optimizer_step_of_sample[step.sample_of_token]
     sampled_N = (
         step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
@@ -144,7 +144,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         sure = plain_differs or (measured.rounding is not None and (far or measured.median > bound))
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            f"before the first update trainer and sampler differ by up to {measured.largest:.3g} nats"
+            f"before the first optimizer step trainer and sampler differ by up to {measured.largest:.3g} nats"
             f" (k3 {measured.k3:.2g}){measured.pattern.text}",
             got=f"median {measured.median:.2g} nats over {with_count(measured.tokens, 'token')}"
             if measured.tokens

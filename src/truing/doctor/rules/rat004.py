@@ -8,10 +8,10 @@ is far above 1, since a few quotients are huge. The clip hides those, and the re
 moves fast.
 
 How it is measured: The rule compares new log-probabilities with old ones at a shift of −2 to 2 tokens,
-within each row, at tokens that distinguish the shifts: two different new numbers. The best fit must be
+within each sample, at tokens that distinguish the shifts: two different new numbers. The best fit must be
 without a shift. It is proven if a shift fits nearly exactly at nine tokens of ten, and no shift does not.
 
-Healthy look-alikes: Ratios other than 1 at a second update: the best fit is still in place.
+Healthy look-alikes: Ratios other than 1 at a second optimizer step: the best fit is still in place.
 Log-probabilities of 0, or of one value throughout, which fit everywhere and show nothing.
 
 Fix: Shift logits and ids against each other in one place, and name the alignment of the result. A
@@ -43,7 +43,7 @@ class Measured(NamedTuple):
     fits: float  # share with equal numbers under the shift
     in_place: float  # share with equal numbers without a shift
     left: float  # mean difference under the shift ÷ that without
-    first: bool  # whether all numbers are of a first update, before any weight moved
+    first: bool  # whether all numbers are of a first optimizer step, before any weight moved
     where: Places
 
 

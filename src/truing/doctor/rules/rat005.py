@@ -1,26 +1,27 @@
-"""RAT005: Old log-probabilities belong to other rows.
+"""RAT005: Old log-probabilities belong to other samples.
 
-What: The old log-probabilities of a row are, token for token, the new ones of another row. The trainer
-shuffled, sorted or gathered rows, and left out one of the two streams.
+What: The old log-probabilities of a sample are, token for token, the new ones of another sample. The trainer
+shuffled, sorted or gathered samples, and left out one of the two streams.
 
 Why it is silent: All shapes fit, and each number is one that the policy gave to some token. The median
 ratio stays near 1, the mean is far above it, and the clip hides the rest, which looks like noise.
 
-How it is measured: The rule compares a row that does not fit itself with every other row of as many
-numbers. Its old numbers belong to another row if they fit that row's new ones at every token, and the two
-rows differ at three of them, in old and in new numbers: then neither row fits itself. That is proof if the
-other row's new numbers are still those of sampling, since then its old ones must equal them. If weights may
-have moved, or sampling numbers are missing, rows must differ by a quarter of a nat and form a cycle: each
-row's numbers belong to the next, and the last one's to the first. At least two such rows are needed.
+How it is measured: The rule compares a sample that does not fit itself with every other sample of as many
+numbers. Its old numbers belong to another sample if they fit that sample's new ones at every token, and the
+two samples differ at three of them, in old and in new numbers: then neither sample fits itself. That is proof
+if the other sample's new numbers are still those of sampling, since then its old ones must equal them. If
+weights may have moved, or sampling numbers are missing, samples must differ by a quarter of a nat and form a
+cycle: each sample's numbers belong to the next, and the last one's to the first. At least two such samples
+are needed.
 
-Healthy look-alikes: Identical rows, as with two equal answers to one prompt. If they are in two
-minibatches, one is scored before an update and the other after it: the old numbers of the moved row then
-equal the new ones of the other. But these are its old numbers too. Rows of a collapsed policy are nearly
-equal, and one may move to the place of another; they all move in one direction, and never exchange places.
-Rows with an equal start: the shared part shows nothing. Ratios other than 1 after several updates, which
-fit no other row either.
+Healthy look-alikes: Identical samples, as with two equal answers to one prompt. If they are in two
+minibatches, one is scored before an optimizer step and the other after it: the old numbers of the moved
+sample then equal the new ones of the other. But these are its old numbers too. Samples of a collapsed policy
+are nearly equal, and one may move to the place of another; they all move in one direction, and never exchange
+places. Samples with an equal start: the shared part shows nothing. Ratios other than 1 after several
+optimizer steps, which fit no other sample either.
 
-Fix: Carry a row's id with every tensor of the row, and compare ids before combining them. Sort once, or
+Fix: Carry a sample's id with every tensor of the sample, and compare ids before combining them. Sort once, or
 never; undo a shuffle by its own permutation.
 
 References: https://arxiv.org/abs/1707.06347, docs/notation.md
@@ -46,17 +47,17 @@ FAR = 0.25
 """Nats: a different number even if weights moved, and engines round."""
 
 MIN_DIFFERENT = 3
-"""Tokens that must differ between two rows: one fits by chance in a few of a thousand pairs."""
+"""Tokens that must differ between two samples: one fits by chance in a few of a thousand pairs."""
 
 MAX_CANDIDATES = 256
-"""Rows of one length in the comparison with all others: an exchange affects most rows."""
+"""Samples of one length in the comparison with all others: an exchange affects most samples."""
 
 PROBED = 8
-"""Tokens in the first comparison: hardly any wrong row fits there."""
+"""Tokens in the first comparison: hardly any wrong sample fits there."""
 
 
 class Known(NamedTuple):
-    """A row's K numbers."""
+    """A sample's K numbers."""
 
     index: int
     new_K: Tensor
@@ -65,17 +66,17 @@ class Known(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Rows with numbers of another row, and the first pair."""
+    """Samples with numbers of another sample, and the first pair."""
 
     exchanged: int
     compared: int
     row: int
     other: int
-    tokens: int  # of the first row
+    tokens: int  # of the first sample
 
 
 def measure(step: Step) -> Measured:
-    """Look for the owner of each row's old numbers."""
+    """Look for the owner of each sample's old numbers."""
     new_N, old_N = step.tokens["new_logprob"].double(), step.tokens["old_logprob"].double()
     drew_N = step.tokens.get("sampler_logprob", torch.full_like(new_N, torch.nan))
     known_N, still_N = ~(new_N.isnan() | old_N.isnan()), (new_N - drew_N).abs() <= NEAR
@@ -92,7 +93,7 @@ def measure(step: Step) -> Measured:
 
 
 def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
-    """Return rows whose old numbers are another's new ones: index of each, and of the other."""
+    """Return samples whose old numbers are another's new ones: index of each, and of the other."""
     new_RK, old_RK = torch.stack([row.new_K for row in rows]), torch.stack([row.old_K for row in rows])
     certain_RR, far_RR = (torch.zeros(len(rows), len(rows), dtype=torch.bool) for _ in range(2))
     still_R = torch.tensor([row.still for row in rows])
@@ -108,14 +109,14 @@ def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
 
 
 def _fitting(new_RK: Tensor, old_K: Tensor) -> Tensor:
-    """Return rows [M] whose new numbers are these old ones, at every token."""
+    """Return samples [M] whose new numbers are these old ones, at every token."""
     few = old_K.abs().topk(min(PROBED, len(old_K))).indices
     some_M = ((new_RK[:, few] - old_K[few]).abs() <= NEAR).all(1).nonzero()[:, 0]
     return some_M[((new_RK[some_M] - old_K).abs() <= NEAR).all(1)]
 
 
 def _round(owner_RR: Tensor) -> Tensor:
-    """Return rows [R] whose chain of owners never ends: it contains a cycle."""
+    """Return samples [R] whose chain of owners never ends: it contains a cycle."""
     in_R = owner_RR.any(1)
     while not torch.equal(in_R, left_R := (owner_RR & in_R).any(1)):
         in_R = left_R
@@ -123,13 +124,14 @@ def _round(owner_RR: Tensor) -> Tensor:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim two rows with numbers of others."""
+    """Claim two samples with numbers of others."""
     if measured.exchanged >= 2:
         yield Claim(
             Verdict.PROVEN,
-            f"old log-probabilities of {with_count(measured.exchanged, 'row')} belong to other rows",
-            got=f"those of row {measured.row} equal the new ones of row {measured.other}, at every token",
-            expected=f"each row's own, in all {measured.compared} rows",
+            f"old log-probabilities of {with_count(measured.exchanged, 'sample')} belong to other samples",
+            got=f"those of sample {measured.row} equal the new ones of sample {measured.other}, at every"
+            " token",
+            expected=f"each sample's own, in all {measured.compared} samples",
             row=measured.row,
             start=0,
             end=measured.tokens,
@@ -146,7 +148,7 @@ def example() -> Step:
 
 
 def twins() -> Step:
-    """All rows of a group have one answer, and a second update moved it."""
+    """All samples of a group have one answer, and a second optimizer step moved it."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     second = dict.fromkeys(range(16), 1)
@@ -155,7 +157,7 @@ def twins() -> Step:
 
 
 def minibatches() -> Step:
-    """Of two rows with one answer, one is scored before the first update and the other after it."""
+    """Of two samples with one answer, one is scored before the first optimizer step, one after it."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2})
     width = step.lengths[0]
     first_N = torch.cat([step.tokens["old_logprob"][: 2 * width].view(2, width)[i // 8] for i in range(16)])
@@ -166,7 +168,7 @@ def minibatches() -> Step:
 
 
 def collapsed() -> Step:
-    """A policy with nearly equal rows; an update moved each to the place of the next."""
+    """A policy with nearly equal samples; an optimizer step moved each to the place of the next."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     old_N = first_N - 0.05 * step.sample_of_token

@@ -3,8 +3,8 @@
 What: The recorded share of clipped tokens differs from a recomputation from ratios and advantages. Most
 often it counts all ratios outside the band, whatever the sign of the advantage.
 
-Why it is silent: It is a reported number, and no update uses it. But users read it as a sign of a high
-learning rate, or of a policy that has stopped learning.
+Why it is silent: It is a reported number, and no optimizer step uses it. But users read it as a sign of a
+high learning rate, or of a policy that has stopped learning.
 
 How it is measured: The clip removes the gradient if A > 0 and r > 1 + high, or A < 0 and r < 1 − low, and
 nowhere else. The rule counts again over all policy tokens that have a ratio, or an advantage of 0, with one
@@ -99,7 +99,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def moved() -> Step:
-    """Return a second update with ratios on both sides of the band."""
+    """Return a second optimizer step with ratios on both sides of the band."""
     step = example_step(setup={"inner_steps": 2})
     noise_N = 0.4 * torch.randn(len(step.sample_of_token), generator=torch.Generator().manual_seed(1))
     later = dict.fromkeys(range(len(step.samples)), 1)

@@ -1,22 +1,23 @@
 """RAT007: Old log-probabilities differ from those of sampling.
 
-What: The run declares that the sampling policy makes the first update, and the old log-probabilities differ
-from the sampler's. The clip holds the policy near another one.
+What: The run declares that the sampling policy makes the first optimizer step, and the old log-probabilities
+differ from the sampler's. The clip holds the policy near another one.
 
 Why it is silent: Recomputed numbers look better than recorded ones: ratios are then exactly 1, for any
 sampling distribution. A temperature, a stale sampler or a wrong mask no longer shows in any ratio.
 
 How it is measured: The rule compares old and recorded log-probabilities bit for bit at sampled tokens.
 Truing uses the recorded ones, so there each difference is a fault. Other trainers may recompute them before
-the first update, which is legal: for those the rule reports only a difference larger than that of any
+the first optimizer step, which is legal: for those the rule reports only a difference larger than that of any
 engine.
 
-Healthy look-alikes: Old log-probabilities that another trainer recomputes before the first update, near the
-sampler's. The rule does not apply with a declared correction, which has both numbers and weighs by their
-quotient.
+Healthy look-alikes: Old log-probabilities that another trainer recomputes before the first optimizer step,
+near the sampler's. The rule does not apply with a declared correction, which has both numbers and weighs by
+their quotient.
 
-Fix: Use the sampler's numbers as the old policy, or recompute them once, before the first update, and weigh
-tokens by old ÷ sampler. Never recompute them between the updates of one batch: RAT003 finds that.
+Fix: Use the sampler's numbers as the old policy, or recompute them once, before the first optimizer step, and
+weigh tokens by old ÷ sampler. Never recompute them between the optimizer steps of one batch: RAT003 finds
+that.
 
 References: docs/control.md, https://arxiv.org/abs/2510.26788,
 https://github.com/huggingface/trl/issues/6789
@@ -45,7 +46,7 @@ class Measured(NamedTuple):
     median: float  # over all compared tokens
     largest: float
     k3: float
-    recomputed: bool  # whether old equals the trainer's number of the first update
+    recomputed: bool  # whether old equals the trainer's number of the first optimizer step
     ours: bool
 
 
@@ -72,7 +73,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference in Truing, a large one in other trainers."""
     far = measured.median > MEDIAN or measured.k3 > K3
     if measured.differing and (measured.ours or far):
-        source = "; they are the trainer's own of this update" if measured.recomputed else ""
+        source = "; they are the trainer's own of this optimizer step" if measured.recomputed else ""
         yield Claim(
             Verdict.PROVEN if measured.ours else Verdict.SUSPECT,
             f"{measured.differing.tokens} of {measured.differing.compared} old log-probabilities differ from"
@@ -96,7 +97,7 @@ def example() -> Step:
 
 
 def elsewhere() -> Step:
-    """Another trainer recomputes them before its first update."""
+    """Another trainer recomputes them before its first optimizer step."""
     return changed_step(example(), setup={"trainer": "trl"})
 
 

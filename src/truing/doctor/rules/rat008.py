@@ -1,22 +1,22 @@
-"""RAT008: Old log-probabilities differ from a plain forward before the first update.
+"""RAT008: Old log-probabilities differ from a plain forward before the first optimizer step.
 
-What: The denominator of the ratio does not follow from the current weights and rows: it is of another
-generation, of other rows, of other weights, or has added noise.
+What: The denominator of the ratio does not follow from the current weights and samples: it is of another
+generation, of other samples, of other weights, or has added noise.
 
-Why it is silent: A ratio other than 1 in the first update looks like a policy that has moved. The clip then
-removes the gradient of some tokens and scales that of others, and the rest learns.
+Why it is silent: A ratio other than 1 in the first optimizer step looks like a policy that has moved. The
+clip then removes the gradient of some tokens and scales that of others, and the rest learns.
 
-How it is measured: Before the first update of a batch the check scores some rows once more, one by one,
-without padding, and compares them with the recorded old log-probabilities. The trainer's own forward of the
-same tokens must agree with the plain one. The normal difference is a plain forward from itself in another
+How it is measured: Before the first optimizer step of a batch the check scores some samples once more, one by
+one, without padding, and compares them with the recorded old log-probabilities. The trainer's own forward of
+the same tokens must agree with the plain one. The normal difference is a plain forward from itself in another
 shape, or in another precision than float32 under random rounding.
 
-Healthy look-alikes: Updates after the first, whose weights have moved: the rule does not compare those. Old
-log-probabilities that the sampler recorded, which may differ from any forward of the trainer: SMP004 covers
-those. On a GPU the comparison is never proof.
+Healthy look-alikes: Optimizer steps after the first, whose weights have moved: the rule does not compare
+those. Old log-probabilities that the sampler recorded, which may differ from any forward of the trainer:
+SMP004 covers those. On a GPU the comparison is never proof.
 
-Fix: Compute old log-probabilities once for each batch, before its first update, with the same code, ids and
-temperature as the loss, and keep them by the id of the row.
+Fix: Compute old log-probabilities once for each batch, before its first optimizer step, with the same code,
+ids and temperature as the loss, and keep them by the id of the sample.
 
 References: https://arxiv.org/abs/1707.06347, https://github.com/huggingface/trl/issues/2608
 """
@@ -31,7 +31,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the update, and the largest difference."""
+    """Read the comparison recorded with the step, and the largest difference."""
     return forward_difference(step, "old")
 
 
@@ -41,7 +41,7 @@ def judge(difference: ForwardDifference) -> Iterator[Claim]:
         old, new = (difference.largest[name] for name in ("old", "trainer"))
         yield Claim(
             Verdict.PROVEN if difference.is_certain("old") else Verdict.SUSPECT,
-            f"before the first update old log-probabilities are up to {old:.3g} nats from a plain"
+            f"before the first optimizer step old log-probabilities are up to {old:.3g} nats from a plain"
             " forward, and the trainer's new ones are not",
             got=f"old {old:.3g}, new {new:.3g} over {difference.tokens} tokens",
             expected=f"both {difference.expected_text('old')}",
@@ -68,7 +68,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain", "old_logprob"),
     taints=("policy",),
-    # an audit does not check the sampler's numbers, or rows of a later update
+    # an audit does not check the sampler's numbers, or samples of a later optimizer step
     applies=lambda step: (
         step.setup.algo not in ("sft", "rft")
         and step.setup.correction != "off"

@@ -1,16 +1,16 @@
 """REF001: The reference is not the declared one.
 
-What: The weights of the reference have another digest than recorded, or than at the previous update,
+What: The weights of the reference have another digest than recorded, or than at the previous step,
 without a declared sync.
 
 Why it is silent: The KL is relative to any reference. An overwritten one, or one that follows the policy,
 keeps the KL small, and the policy seems to stay near its start.
 
-How it is measured: A digest over the bits of the reference's weights with each update, against the one
-recorded when the reference was made or synced, and against that of the previous update in the same stage.
+How it is measured: A digest over the bits of the reference's weights with each step, against the one
+recorded when the reference was made or synced, and against that of the previous step in the same stage.
 
 Healthy look-alikes: Declared syncs, after which the digest changes. Another stage, whose reference is its
-own start. Equal digests are no proof, since they are sums; unequal ones are.
+own start. Equal digests are not proof, since they are sums; unequal ones are.
 
 Fix: Keep the reference in tensors of its own, without gradient and outside the optimizer. Look for code
 that loads or merges weights in place.
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
 
     digest: str
     declared: str
-    before: str  # at the previous update; "" without a comparable one
+    before: str  # at the previous step; "" without a comparable one
     moves: bool | None  # whether the recipe declares syncs
 
 
@@ -58,7 +58,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif measured.before and measured.before != measured.digest and measured.moves is False:
         yield Claim(
             Verdict.PROVEN,
-            "the reference has changed since the previous update, without a declared sync",
+            "the reference has changed since the previous step, without a declared sync",
             got=measured.digest,
             expected=measured.before,
             specificity=2.5,
@@ -71,7 +71,7 @@ def example() -> Step:
 
 
 def synced() -> Step:
-    """A declared sync after the previous update."""
+    """A declared sync after the previous step."""
     before = past_step(0, facts={"reference": {"digest": "b", "declared": "b"}})
     facts = {"reference": {"digest": "c", "declared": "c"}}
     return changed_step(example_step(), facts=facts, past=[before], setup={"reference_moves": True})

@@ -1,20 +1,20 @@
 """REF002: The reference is not the policy at the start of the stage.
 
-What: Before the first update of a stage, reference and policy have the same weights, and still give the
-same tokens different probabilities.
+What: Before the first optimizer step of a stage, reference and policy have the same weights, and still give
+the same tokens different probabilities.
 
 Why it is silent: The KL begins somewhat above 0 and rises from there, as it would from 0. The KL term draws
 the policy to another model, or to itself on other inputs: an active adapter, the base instead of the state
 after supervised fine-tuning, another temperature, another prompt.
 
-How it is measured: At the first update of a stage the rule compares the reference's log-probabilities with
-those of the unmoved policy, at each sampled token: the trainer's own, or the sampler's if the record has
+How it is measured: At the first step of a stage the rule compares the reference's log-probabilities
+with those of the unmoved policy, at each sampled token: the trainer's own, or the sampler's if the record has
 later forwards alone. It is proven if a plain forward finds the policy's numbers right, and most tokens
 differ.
 
 Healthy look-alikes: Rounding, as between any two forwards; in bfloat16 its standard deviation is 0.05. In
 another trainer an intended reference of another model: the rule reports it, and never as proof. A resumed
-stage: the rule checks its first update alone.
+stage: the rule checks its first step alone.
 
 Fix: Copy the policy at the start of the stage, or disable the adapter while it adds nothing. Score both
 with the same function, ids, sampling parameters and support.
@@ -46,7 +46,7 @@ FLOOR, APART = 1e-3, 1e-2
 
 
 class Measured(NamedTuple):
-    """The difference between reference and policy before the first update."""
+    """The difference between reference and policy before the first optimizer step."""
 
     tokens: int
     median: float
@@ -80,7 +80,7 @@ def measure(step: Step) -> Measured:
 def normal(step: Step) -> tuple[float | None, float | None, float | None]:
     """Return differences on a CPU, nats: trainer from itself; either from a plain forward; that from itself.
 
-    None is unknown. The second is of this update, the others are the last measurements in the stage.
+    None is unknown. The second is of this step, the others are the last measurements in the stage.
     """
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
     compared = [each["plain"] for each in facts if "plain" in each]
@@ -93,7 +93,7 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 
 
 def at_first(step: Step) -> Tensor:
-    """Return the policy's log-probabilities before the step's first update: [N] float64, NaN if unknown."""
+    """Return the policy's log-probabilities before the first optimizer step: [N] float64, NaN if unknown."""
     inner_N = step.optimizer_step_of_sample[step.sample_of_token]
     nothing_N = torch.full((len(step.sample_of_token),), torch.nan, dtype=torch.float64)
     logprob_N = nothing_N
@@ -120,7 +120,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         sure = measured.ours and right and (measured.median > bound or most_off)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            "before the first update the reference differs from the policy by up to"
+            "before the first optimizer step the reference differs from the policy by up to"
             f" {measured.largest:.3g} nats",
             got=f"median {measured.median:.2g} nats over {with_count(measured.tokens, 'token')}, k3"
             f" {measured.k3:.2g}",
@@ -132,7 +132,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def compared() -> Step:
-    """Return the first update of a stage; the reference is the policy."""
+    """Return the first step of a stage; the reference is the policy."""
     step = example_step(setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"})
     return changed_step(step, ref_logprob=step.tokens["new_logprob"])
 

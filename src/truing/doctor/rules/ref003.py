@@ -1,19 +1,19 @@
 """REF003: The reference follows the policy.
 
-What: Weights have moved over several updates, the recipe declares a fixed reference, and the KL between
+What: Weights have moved over several steps, the recipe declares a fixed reference, and the KL between
 them is still 0. They are one model, or the trainer copies the reference again each time.
 
 Why it is silent: A KL of 0 looks like a policy that learns without moving. The term is in the loss with the
 declared coefficient, but nothing holds the policy.
 
-How it is measured: The rule compares the reference's log-probabilities with the policy's before the update,
-at uncertain tokens. It is proven if all are equal bit for bit, the KL of the previous update was exactly 0
-too, and updates before that had a gradient, a rate, and moved weights. Equality up to rounding is suspect,
-once the rates of those updates add up to enough.
+How it is measured: The rule compares the reference's log-probabilities with the policy's before the step,
+at uncertain tokens. It is proven if all are equal bit for bit, the KL of the previous step was exactly 0
+too, and steps before that had a gradient, a rate, and moved weights. Equality up to rounding is suspect,
+once the rates of those steps add up to enough.
 
-Healthy look-alikes: A KL of 0 at the first update. Updates without a gradient: with the KL alone in the
+Healthy look-alikes: A KL of 0 at the first step. Steps without a gradient: with the KL alone in the
 loss it is exactly 0 at its minimum, and no weight moves. A tiny learning rate, which float32 cannot
-resolve. The first update of an adapter, which moves one of its two factors. Declared syncs.
+resolve. The first step of an adapter, which moves one of its two factors. Declared syncs.
 
 Fix: Copy the weights when making the reference, instead of keeping the same tensors. Score it with its own
 adapter, or without one.
@@ -50,14 +50,14 @@ class Measured(NamedTuple):
     compared: Places
     equal: int  # bit for bit
     largest: float  # nats
-    moving: int  # earlier updates with a gradient, a rate, and moved weights
+    moving: int  # earlier steps with a gradient, a rate, and moved weights
     rates: float  # sum over those
     least: float  # the smallest of those
-    before: float  # the KL of the previous update; NaN if unknown
+    before: float  # the KL of the previous step; NaN if unknown
 
 
 def measure(step: Step) -> Measured:
-    """Compare policy and reference, and read the metrics of earlier updates."""
+    """Compare policy and reference, and read the metrics of earlier steps."""
     policy_N, ref_N = at_first(step), step.tokens["ref_logprob"].double()
     compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
     apart_n = (policy_N - ref_N)[compared_N].abs()
@@ -76,7 +76,7 @@ def measure(step: Step) -> Measured:
 
 
 def _moved(past: StepNumbers) -> bool:
-    """Return whether an update had a gradient and a rate, and no unmoved digest."""
+    """Return whether a step had a gradient and a rate, and no unmoved digest."""
     weights = past.facts.get("weights")
     numbers = past.metrics
     had_gradient = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
@@ -84,7 +84,7 @@ def _moved(past: StepNumbers) -> bool:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim equality at all tokens after two updates that moved weights."""
+    """Claim equality at all tokens after two steps that moved weights."""
     if measured.compared.tokens < TOKENS or measured.moving < 2:
         return
     exact = measured.equal == measured.compared.tokens and measured.before == 0 and measured.least >= 1e-6
@@ -92,7 +92,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if exact or near:
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"after {with_count(measured.moving, 'update')} that moved weights the reference still gives"
+            f"after {with_count(measured.moving, 'step')} that moved weights the reference still gives"
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
             got=f"{measured.equal} of {measured.compared.tokens} are equal bit for bit, the largest"
             f" difference is {measured.largest:.2g} nats",
@@ -103,7 +103,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def _later(step: Step, kl: float) -> Step:
-    """Return the step as the fourth update of its stage."""
+    """Return the step as the fourth step of its stage."""
     moved: Facts = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
     past = [StepNumbers("grpo", number, numbers, moved) for number in range(3)]
@@ -111,7 +111,7 @@ def _later(step: Step, kl: float) -> Step:
 
 
 def followed() -> Step:
-    """A fourth update of a policy that has left its reference."""
+    """A fourth step of a policy that has left its reference."""
     step = example_step(
         answers=(7,) * 16,
         rewards=(1.0, 0.0) * 8,

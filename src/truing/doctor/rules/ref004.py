@@ -1,13 +1,13 @@
 """REF004: The reference's log-probabilities differ from its plain forward.
 
 What: The loss or the reward compares the policy with numbers that differ from the reference's own output
-for these tokens. The reference got another prompt, other positions, or its numbers are on other rows.
+for these tokens. The reference got another prompt, other positions, or its numbers are on other samples.
 
 Why it is silent: A KL to anything is a number above 0 that grows as the policy moves. The penalty then
 draws the policy to the model's output for an unrelated text.
 
-How it is measured: The check scores some rows with the reference once more, one by one, without padding,
-with the sampling parameters step by step, and compares them with the numbers in the update. The normal
+How it is measured: The check scores some samples with the reference once more, one by one, without padding,
+with the sampling parameters step by step, and compares them with the numbers in the step. The normal
 difference is the trainer from itself on the same tokens, in another shape. If the policy's numbers differ
 from its plain forward as well, the code that scores both is wrong, and SMP005 comes first.
 
@@ -15,7 +15,7 @@ Healthy look-alikes: A reference far from the policy: the rule compares the refe
 which is 1e-5 in float32 on a CPU; on a GPU a difference is only suspect.
 
 Fix: Give the reference the sampled ids, with their positions, and score it with the code that scores the
-policy. Inspect the row with `truing tokens`.
+policy. Inspect the sample with `truing tokens`.
 
 References: https://github.com/huggingface/trl/issues/2703, docs/control.md
 """
@@ -31,7 +31,7 @@ from truing.utils.format import with_count
 
 
 def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the update, and the largest difference."""
+    """Read the comparison recorded with the step, and the largest difference."""
     return forward_difference(step, "reference")
 
 
@@ -42,7 +42,7 @@ def judge(difference: ForwardDifference) -> Iterator[Claim]:
         alike = difference.differs("trainer")  # the policy too, so the code that scores both is wrong
         yield Claim(
             Verdict.PROVEN if difference.is_certain("reference") else Verdict.SUSPECT,
-            f"the update's reference numbers are up to {far:.3g} nats from a plain forward of the reference"
+            f"the step's reference numbers are up to {far:.3g} nats from a plain forward of the reference"
             + ("; so are the policy's: the code that scores both is wrong" if alike else ""),
             got=f"{far:.3g} over {with_count(difference.tokens, 'token')}",
             expected=difference.expected_text("reference"),

@@ -12,7 +12,7 @@ against keep · θ_ref + (1 − keep) · θ if a sync is due and against itself 
 Healthy look-alikes: Rounding in float32. A policy that has not moved since the last sync: then no sync is
 visible.
 
-Fix: Sync after the optimizer step, by the number of updates of the stage, and average in float32.
+Fix: Sync after the optimizer step, by the number of steps of the stage, and average in float32.
 
 References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the second computation, after the previous update."""
+    """Read the second computation, after the previous step."""
     known = step.facts["reference_sync"]
     return Measured(**{name: known[name] for name in Measured._fields})
 
@@ -85,7 +85,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.reference_sync",),
     taints=("reference", "policy"),
-    # the first update of a stage, or of a resumed run, has no previous one
+    # the first step of a stage, or of a resumed run, has no previous one
     applies=lambda step: step.setup.reference_moves is True and "reference_sync" in step.facts,
     measure=measure,
     judge=judge,

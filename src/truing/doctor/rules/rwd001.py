@@ -1,21 +1,21 @@
-"""RWD001: Cut attempts have the largest reward.
+"""RWD001: Cut rollouts have the largest reward.
 
-What: Attempts whose last turn was cut at its limit have the largest reward of the update more often than
-the attempts of the same group that ended by themselves, and not by chance.
+What: Rollouts whose last turn was cut at its limit have the largest reward of the step more often than
+the rollouts of the same group that ended by themselves, and not by chance.
 
-Why it is silent: The reward rises. The update reinforces everything in the attempt, including running into
+Why it is silent: The reward rises. The step reinforces everything in the rollout, including running into
 the limit: a policy that never stops gets the full reward.
 
-How it is measured: The rule counts attempts whose last turn ended at its limit of tokens, and those of them
-with the largest reward of the update. If the reward were independent of the end of an attempt, those with
+How it is measured: The rule counts rollouts whose last turn ended at its limit of tokens, and those of them
+with the largest reward of the step. If the reward were independent of the end of a rollout, those with
 the largest one would be a random choice in each group. Fisher's exact test over all groups gives the
-p-value. If it is not small, but a tenth of the best attempts were cut, that is a FACT: the reward does not
-depend on the end of an attempt.
+p-value. If it is not small, but a tenth of the best rollouts were cut, that is a FACT: the reward does not
+depend on the end of a rollout.
 
 Healthy look-alikes: An agent that finished its work and was cut in the words after it: now and then. Cut
-attempts that the recipe leaves out or penalizes. An update with equal rewards shows nothing.
+rollouts that the recipe leaves out or penalizes. A step with equal rewards shows nothing.
 
-Fix: Let the grader see the end of the attempt, or leave attempts that were cut out of the loss (in TRL
+Fix: Let the grader see the end of the rollout, or leave rollouts that were cut out of the loss (in TRL
 `mask_truncated_completions = True`, in a recipe `gates.truncated = "mask"`). If an answer is right before
 the limit and goes on, make the stop more likely: see MSK004 and MSK008.
 
@@ -37,29 +37,29 @@ from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import FinishReason
 
 HANDFUL = 5
-"""Attempts that may be right before the limit."""
+"""Rollouts that may be right before the limit."""
 
 TENTH = 0.1
-"""Of all attempts with the largest reward."""
+"""Of all rollouts with the largest reward."""
 
 
 CHANCE = 1e-5
-"""p-value: one update in a hundred thousand."""
+"""p-value: one step in a hundred thousand."""
 
 
 class Measured(NamedTuple):
-    """Attempts cut at the limit of a turn, and their rewards."""
+    """Rollouts cut at the limit of a turn, and their rewards."""
 
     cut: int
     full: int  # those with the largest reward
-    all_full: int  # attempts with that reward, cut or not
+    all_full: int  # rollouts with that reward, cut or not
     reward: float
     chance: float  # p-value: rewards at random within groups
     row: int  # of the first cut one with the largest reward
 
 
 def measure(step: Step) -> Measured:
-    """Count attempts, each once however many samples it has."""
+    """Count rollouts, each once however many samples it has."""
     attempts: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(step.samples):
         if step.kept[index] and math.isfinite(row.reward):
@@ -73,7 +73,7 @@ def measure(step: Step) -> Measured:
     for name, rows in attempts.items():
         groups[step.samples[rows[0]].group_id].append(name)
     if all(len(names) == 1 for names in groups.values()):
-        groups = {"": list(attempts)}  # attempts without groups
+        groups = {"": list(attempts)}  # rollouts without groups
     counts = [
         Counter((name in cut, spread and rewards[name] == best) for name in names)
         for names in groups.values()
@@ -105,7 +105,7 @@ def chance_of(tables: Sequence[tuple[int, int, int, int]]) -> float:
 
 
 def _cut(row: SampleFacts) -> bool:
-    """Return whether an attempt ends in this row, at the limit of its last turn."""
+    """Return whether a rollout ends in this sample, at the limit of its last turn."""
     return row.truncated and bool(row.turns) and row.turns[-1].finish_reason == FinishReason.LENGTH
 
 
@@ -115,16 +115,16 @@ def judge(measured: Measured) -> Iterator[Claim]:
         suspected = measured.chance < CHANCE
         yield Claim(
             Verdict.SUSPECT if suspected else Verdict.FACT,
-            f"{measured.full} of {measured.cut} attempts cut at the limit have the largest reward of the"
-            f" update, {measured.reward:.4g}" + (f" (p = {measured.chance:.1g})" if suspected else ""),
-            got=f"they are {measured.full} of {measured.all_full} attempts with that reward",
-            expected="unfinished attempts with lower rewards",
+            f"{measured.full} of {measured.cut} rollouts cut at the limit have the largest reward of the"
+            f" step, {measured.reward:.4g}" + (f" (p = {measured.chance:.1g})" if suspected else ""),
+            got=f"they are {measured.full} of {measured.all_full} rollouts with that reward",
+            expected="unfinished rollouts with lower rewards",
             row=measured.row,
         )
 
 
 def cut_ones(rewards: tuple[float, ...], cut: Sequence[int]) -> Step:
-    """Return groups of four, with some attempts cut at the limit."""
+    """Return groups of four, with some rollouts cut at the limit."""
     step = example_step(answers=[8 if i in cut else 4 for i in range(len(rewards))], rewards=rewards)
     ids = step.tokens["token_ids"].clone()
     rows = {}

@@ -1,19 +1,19 @@
-"""RWD003: One attempt in five has no reward.
+"""RWD003: One rollout in five has no reward.
 
-What: At least a fifth of all attempts have no reward: a fault of the environment, of a tool or of a grader
+What: At least a fifth of all rollouts have no reward: a fault of the environment, of a tool or of a grader
 ended them, or no reward function scored them. They train nothing.
 
-Why it is silent: The run continues with the remaining attempts, and the mean reward is theirs alone. Attempts
+Why it is silent: The run continues with the remaining rollouts, and the mean reward is theirs alone. Rollouts
 without a reward are seldom random: long ones, unusual ones, those with a certain tool or without an answer
 that can be parsed. The rest is another task than the intended one, and groups are smaller.
 
-How it is measured: Attempts with an error status or without a reward ÷ all sampled attempts of the update.
+How it is measured: Rollouts with an error status or without a reward ÷ all sampled rollouts of the step.
 
-Healthy look-alikes: A tool that refuses a wrong call informs the policy: that is no failure. A cut attempt
-has a reward. A demonstration has none. A failed attempt now and then.
+Healthy look-alikes: A tool that refuses a wrong call informs the policy: that is not a failure. A cut rollout
+has a reward. A demonstration has none. A failed rollout now and then.
 
 Fix: Read the traceback in the record, and fix the tool, or the environment. If only time runs out, raise
-its limit, or return the tool's partial result. Let a reward function return a number for every attempt, 0
+its limit, or return the tool's partial result. Let a reward function return a number for every rollout, 0
 for an answer that it cannot read, in place of None.
 
 References: docs/envs-data.md, docs/workspace.md
@@ -34,24 +34,24 @@ from truing.types.status import FinishReason
 from truing.utils.format import with_count
 
 SHARE = 0.2
-"""Of all attempts."""
+"""Of all rollouts."""
 
 FEW = 3
 """The fewest failures for a claim."""
 
 
 class Measured(NamedTuple):
-    """Attempts of the update, and those without a reward."""
+    """Rollouts of the step, and those without a reward."""
 
     attempts: int
     failed: int  # ended by an error
     unscored: int  # by no reward function
-    groups: int  # with such an attempt
+    groups: int  # with such a rollout
     row: int  # the first of them
 
 
 def measure(step: Step) -> Measured:
-    """Count attempts, each once however many samples it has."""
+    """Count rollouts, each once however many samples it has."""
     attempts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
     failed = [i for i in attempts.values() if step.samples[i].status == "error"]
     unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.samples[i].reward)]
@@ -67,17 +67,17 @@ def _is_demonstration(step: Step, row: SampleFacts, part: slice) -> bool:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim many attempts without a reward: a few are normal."""
+    """Claim many rollouts without a reward: a few are normal."""
     lost = measured.failed + measured.unscored
     if lost >= FEW and lost >= SHARE * measured.attempts:
         counts = {"failed": measured.failed, "were scored by no reward function": measured.unscored}
         yield Claim(
             Verdict.SUSPECT,
-            f"{lost} of {measured.attempts} attempts have no reward, in"
+            f"{lost} of {measured.attempts} rollouts have no reward, in"
             f" {with_count(measured.groups, 'group')}:"
             f" {', '.join(f'{count} {what}' for what, count in counts.items() if count)}",
             got="they train nothing, and the mean reward leaves them out",
-            expected="a reward for nearly every attempt, so that the rest represents the task",
+            expected="a reward for nearly every rollout, so that the rest represents the task",
             row=measured.row,
             specificity=1.5,
         )
@@ -98,7 +98,7 @@ def _failed(rows: range) -> Step:
 
 
 def example() -> Step:
-    """A tool fails in three attempts of eight."""
+    """A tool fails in three rollouts of eight."""
     return _failed(range(3))
 
 

@@ -1,6 +1,6 @@
-"""RWD006: Every attempt has the same reward.
+"""RWD006: Every rollout has the same reward.
 
-What: For three updates in a row, every reward was the same number. Or no attempt of a stage has ever earned
+What: For three steps in a row, every reward was the same number. Or no rollout of a stage has ever earned
 anything of the part of the reward with the largest weight, and the other parts differ.
 
 Why it is silent: With equal rewards every advantage is 0, and so are loss and gradient. The run continues,
@@ -8,11 +8,11 @@ and learns nothing. If only the main part is always 0, the reward may rise all t
 other parts, such as a bonus for short answers. Tasks that are too hard, tasks that are too easy and a broken
 grader look alike.
 
-How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it.
+How it is measured: The rewards of this step, and mean and deviation of the rewards in the two before it.
 For a log of scalars, mean and deviation alone. The part with the largest weight, of those that
-`doctor.shaping` does not name, in eight updates or more of the stage, all of them.
+`doctor.shaping` does not name, in eight steps or more of the stage, all of them.
 
-Healthy look-alikes: A single update without signal. Groups of equal reward, some right and some wrong: then
+Healthy look-alikes: A single step without signal. Groups of equal reward, some right and some wrong: then
 the grader distinguishes them.
 
 Fix: Grade the demonstrations: if they do not earn more than the policy's answers, the grader is broken. If
@@ -34,28 +34,28 @@ from truing.types.reward_parts import main_parts
 from truing.types.step_table import StepNumbers
 
 STEPS = 3
-"""Updates in a row."""
+"""Steps in a row."""
 
 PART_STEPS = 8
-"""Updates of a stage in which no attempt earned anything of a part."""
+"""Steps of a stage in which no rollout earned anything of a part."""
 
 ROUNDING = 1e-6
 """Reward units: rounding in the mean of equal numbers."""
 
 
 class Measured(NamedTuple):
-    """The spread of rewards in the last updates of the stage."""
+    """The spread of rewards in the last steps of the stage."""
 
     means: tuple[float, ...]
     spreads: tuple[float, ...]  # NaN if unknown
-    several: bool  # whether the update has more than one attempt
-    unscored: int  # rows without a reward beside them
-    parts: tuple[str, ...]  # with the largest weight, and 0 in every attempt of the stage
+    several: bool  # whether the step has more than one rollout
+    unscored: int  # samples without a reward beside them
+    parts: tuple[str, ...]  # with the largest weight, and 0 in every rollout of the stage
     updates: int  # of the stage, so far
 
 
 def measure(step: Step) -> Measured:
-    """Return this update's rewards, or their metrics, and the metrics of the updates before."""
+    """Return this step's rewards, or their metrics, and the metrics of the steps before."""
     rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
     earlier = [past.metrics for past in step.past_of_stage[1 - STEPS :]]
     spread = max(rewards) - min(rewards) if rewards else step.metrics.get("reward/std", math.nan)
@@ -65,7 +65,7 @@ def measure(step: Step) -> Measured:
         (*(numbers.get("reward/mean", math.nan) for numbers in earlier), mean),
         (*(numbers.get("reward/std", math.nan) for numbers in earlier), spread),
         attempts > 1
-        or (not rewards and "reward/std" in step.metrics),  # a deviation implies several attempts
+        or (not rewards and "reward/std" in step.metrics),  # a deviation implies several rollouts
         sum(math.isnan(row.reward) for row in step.samples) if rewards else 0,
         unearned_parts(step),
         len(step.past_of_stage) + 1,
@@ -73,7 +73,7 @@ def measure(step: Step) -> Measured:
 
 
 def unearned_parts(step: Step) -> tuple[str, ...]:
-    """Return the parts with the largest weight of which no attempt of the stage has earned anything."""
+    """Return the parts with the largest weight of which no rollout of the stage has earned anything."""
     weights, parts = step.setup.reward_weights or {}, [row.reward_parts for row in step.samples]
     return tuple(
         name
@@ -85,7 +85,7 @@ def unearned_parts(step: Step) -> tuple[str, ...]:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim equal rewards in several updates."""
+    """Claim equal rewards in several steps."""
     alike = all(spread <= ROUNDING for spread in measured.spreads)
     same = max(measured.means) - min(measured.means) <= ROUNDING
     if len(measured.means) == STEPS and measured.several and alike and same:
@@ -98,9 +98,10 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"every reward of the last {STEPS} updates is {measured.means[-1]:.4g}: the tasks are too hard or"
+            f"every reward of the last {STEPS} steps is {measured.means[-1]:.4g}: the tasks are too hard or"
             " too easy, or the grader is broken",
-            got=guess + f"; {measured.unscored} rows of this update have no reward" * (measured.unscored > 0),
+            got=guess
+            + f"; {measured.unscored} samples of this step have no reward" * (measured.unscored > 0),
             expected="rewards that differ",
             remedy=_remedy(measured.means[-1]),
         )
@@ -108,10 +109,10 @@ def judge(measured: Measured) -> Iterator[Claim]:
         named = " and ".join(measured.parts)
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"no attempt of the stage's {measured.updates} updates earned anything of {named}, the part of"
+            f"no rollout of the stage's {measured.updates} steps earned anything of {named}, the part of"
             " the reward with the largest weight: the policy learns the other parts",
             got=f"{named} is 0",
-            expected="attempts that earn it",
+            expected="rollouts that earn it",
             remedy="grade right answers, which must earn it (`truing check RECIPE`: the demonstrations); if"
             " it only shapes the reward, name it in a recipe's doctor.shaping",
         )
@@ -133,17 +134,17 @@ def _alike(reward: float, spreads: tuple[float, float]) -> Step:
 
 
 def example() -> Step:
-    """No attempt has earned a reward yet."""
+    """No rollout has earned a reward yet."""
     return _alike(0.0, (0.0, 0.0))
 
 
 def once() -> Step:
-    """One update has no signal."""
+    """One step has no signal."""
     return _alike(0.0, (0.3, 0.2))
 
 
 def bonus_alone(weights: Mapping[str, float], shaping: tuple[str, ...] = (), earned: float = 0.0) -> Step:
-    """Return updates in which answers earn a bonus, and on average ``earned`` of the part exact."""
+    """Return steps in which answers earn a bonus, and on average ``earned`` of the part exact."""
     numbers = {"reward/mean": 0.05, "reward/std": 0.03, "reward_part/exact": earned}
     past = [StepNumbers("grpo", i, numbers, {}) for i in range(PART_STEPS - 1)]
     setup = {"reward_weights": weights, "shaping": shaping}
@@ -156,7 +157,7 @@ BONUSES = (0.01, 0.1, 0.05, 0.02, 0.1, 0.1, 0.03, 0.04)
 
 
 def hard_at_first() -> Step:
-    """A right answer is rare, and the update has none."""
+    """A right answer is rare, and the step has none."""
     return bonus_alone({"exact": 1.0, "length": 0.1}, earned=1 / 64)
 
 

@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     found = step.facts["held_out"]
     return Measured(tuple(found["trained"]), found["count"], found["tasks"], found["declared"])
 

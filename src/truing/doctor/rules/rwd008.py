@@ -1,16 +1,16 @@
-"""RWD008: Rejection sampling keeps answers below the threshold.
+"""RWD008: Rejection sampling keeps rollouts below the threshold.
 
-What: An answer whose reward is below the declared minimum is trained as a demonstration.
+What: A rollout whose reward is below the declared minimum is trained as a demonstration.
 
-Why it is silent: The loss of supervised fine-tuning on the policy's own answers is small and falls, for any
-answers. Without rejection the policy becomes more certain of its answers, right or wrong.
+Why it is silent: The loss of supervised fine-tuning on the policy's own rollouts is small and falls, for any
+of them. Without rejection the policy becomes more certain of its answers, right or wrong.
 
-How it is measured: The reward of each row with tokens under a supervised loss, against `min_reward`.
+How it is measured: The reward of each sample with tokens under a supervised loss, against `min_reward`.
 
-Healthy look-alikes: Answers with exactly the minimum reward. Rejected answers, which are in the record
+Healthy look-alikes: Rollouts with exactly the minimum reward. Rejected rollouts, which are in the record
 without a trained token. Stages that reject nothing: they declare no minimum.
 
-Fix: Check the comparison and its inputs: rewards of other rows, a sign, a threshold in another unit.
+Fix: Check the comparison and its inputs: rewards of other samples, a sign, a threshold in another unit.
 
 References: https://arxiv.org/abs/2203.14465, https://arxiv.org/abs/2304.06767
 """
@@ -33,7 +33,7 @@ ROUNDING = 1e-6
 
 
 class Measured(NamedTuple):
-    """Trained rows, those below the minimum, and the lowest one."""
+    """Trained samples, those below the minimum, and the lowest one."""
 
     trained: int
     below: int
@@ -43,7 +43,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the rewards of the rows under a supervised loss."""
+    """Read the rewards of the samples under a supervised loss."""
     least = step.setup.min_reward
     assert least is not None
     read = {
@@ -61,7 +61,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.below:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.below} of {measured.trained} trained answers have a reward below the declared"
+            f"{measured.below} of {measured.trained} trained samples have a reward below the declared"
             " minimum",
             got=f"{measured.reward:.3g}",
             expected=f"at least {measured.least:.3g}",

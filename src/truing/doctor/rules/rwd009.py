@@ -2,17 +2,17 @@
 
 What: The reward in use differs from the weighted sum of the reward functions' results.
 
-Why it is silent: The log has the parts as graded, and the update uses the changed reward. Clipped or
-squared rewards still order attempts correctly, scaled and shifted ones vanish from group-relative
-advantages, and only the weight of each attempt differs.
+Why it is silent: The log has the parts as graded, and the step uses the changed reward. Clipped or
+squared rewards still order rollouts correctly, scaled and shifted ones vanish from group-relative
+advantages, and only the weight of each rollout differs.
 
-How it is measured: The rule adds up each row's parts, times their declared weights, and compares the sum
+How it is measured: The rule adds up each sample's parts, times their declared weights, and compares the sum
 with its reward. It names a single change that explains all rewards: clipped, scaled, shifted, squared or
 centred sums.
 
-Healthy look-alikes: Penalties of declared gates (cut or long attempts) and the KL in the reward are
-subtracted later: the recorded reward is the graded one. A failed attempt has neither parts nor a reward.
-A reward function that does not apply to an attempt has no part in it. Rounding in the last digit.
+Healthy look-alikes: Penalties of declared gates (cut or long rollouts) and the KL in the reward are
+subtracted later: the recorded reward is the graded one. A failed rollout has neither parts nor a reward.
+A reward function that does not apply to a rollout has no part in it. Rounding in the last digit.
 
 Fix: Change a reward in a reward function, or by a declared weight, gate or advantage scale, which the
 record has.
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Add up the parts of each attempt once."""
+    """Add up the parts of each rollout once."""
     weights = step.setup.reward_weights
     assert weights is not None
     found: dict[str, Graded] = {}
@@ -63,7 +63,7 @@ def measure(step: Step) -> Measured:
 
 def _sum(row: SampleFacts, weights: Mapping[str, float]) -> float:
     """Return the weighted sum of the parts of a reward."""
-    if not row.reward_parts.keys() <= weights.keys():  # a function need not apply to every attempt
+    if not row.reward_parts.keys() <= weights.keys():  # a function need not apply to every rollout
         return math.nan
     return math.fsum(weights[name] * part for name, part in row.reward_parts.items())
 
@@ -120,7 +120,7 @@ REWARDS = (1.0, 0.0, 0.75, 0.25, 1.0, 1.0, 0.0, 0.25)
 
 
 def _graded(rewards: Sequence[float], weight: float = 1.0) -> Step:
-    """Return attempts with these parts, and other recorded rewards."""
+    """Return rollouts with these parts, and other recorded rewards."""
     step = example_step(rewards=rewards, setup={"reward_weights": {"exact": weight}})
     return changed_step(
         step, samples={i: {"reward_parts": {"exact": part}} for i, part in enumerate(REWARDS)}
@@ -138,7 +138,7 @@ def weighted() -> Step:
 
 
 def unknown() -> Step:
-    """Another trainer's attempts, with unknown parts."""
+    """Another trainer's rollouts, with unknown parts."""
     step = _graded(REWARDS)
     return changed_step(step, samples={i: {"reward_parts": {}} for i in range(len(step.samples))})
 

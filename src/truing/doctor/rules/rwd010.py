@@ -1,21 +1,21 @@
 """RWD010: The reward has fallen and stays low.
 
-What: The mean reward of the last updates is far below the best of the stage: by a quarter of its height
-over a fifth of the stage, or by three fifths over its last few updates.
+What: The mean reward of the last steps is far below the best of the stage: by a quarter of its height
+over a fifth of the stage, or by three fifths over its last few steps.
 
 Why it is silent: The loss of a policy gradient is independent of the reward, so it looks as before. If all
-attempts fail alike the gradient is 0, and the run ends normally with a useless policy.
+rollouts fail alike the gradient is 0, and the run ends normally with a useless policy.
 
-How it is measured: Means over windows of 5, 10, 20 … updates and of a fifth of the stage, the last against
+How it is measured: Means over windows of 5, 10, 20 … steps and of a fifth of the stage, the last against
 the best before it. The fall must be four standard errors of such a difference, from differences of
-neighbouring updates, or from the best window if that is larger. The break is the update with the best fit
-of two levels, and the lower level is the mean since then. The rule checks each update, and reports a fall
+neighbouring steps, or from the best window if that is larger. The break is the step with the best fit
+of two levels, and the lower level is the mean since then. The rule checks each step, and reports a fall
 that holds at the last: a dip with a recovery is none.
 
 Healthy look-alikes: Noise of small batches. A dip during which the policy changes its strategy. Rare
 rewards. Harder tasks, or a new penalty, look like a collapse: the rule cannot see causes outside the log.
 
-Fix: Check what moved before: KLD003 (the KL), LEN002 and LEN006 (the entropy), LEN003 (cut attempts).
+Fix: Check what moved before: KLD003 (the KL), LEN002 and LEN006 (the entropy), LEN003 (cut rollouts).
 Return to a checkpoint from before the break, with a smaller learning rate, a KL term or a tighter clip.
 
 References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
@@ -40,18 +40,18 @@ QUARTER = 0.25
 """Of the best height, lost over a fifth of the stage."""
 
 MOST = 0.6
-"""The same over fewer updates: the dip of a healthy run costs a third."""
+"""The same over fewer steps: the dip of a healthy run costs a third."""
 
 
 class Measured(NamedTuple):
-    """Falls by the length of the window, the longest last, and the numbers of the updates."""
+    """Falls by the length of the window, the longest last, and the numbers of the steps."""
 
     falls: Sequence[Fall]
     updates: Sequence[int]  # numbers of the values, from 1
 
 
 def measure(step: Step) -> Measured:
-    """Read the mean reward of every update with one."""
+    """Read the mean reward of every step with one."""
     numbers = [past.step for past in step.past_of_stage] + [step.step]
     series = [
         (number + 1, reward)
@@ -73,21 +73,21 @@ def fallen(measured: Measured) -> Fall | None:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a large and significant fall."""
     if not measured.falls:
-        yield Claim(Verdict.NOT_CHECKED, f"{2 * MIN_WINDOW} updates with the mean reward")
+        yield Claim(Verdict.NOT_CHECKED, f"{2 * MIN_WINDOW} steps with the mean reward")
     if (fall := fallen(measured)) is not None:
         first, last = measured.updates[fall.start], measured.updates[fall.start + fall.window - 1]
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean reward fell from {fall.best:.3g} to {fall.since:.3g}; it broke at update"
+            f"the mean reward fell from {fall.best:.3g} to {fall.since:.3g}; it broke at step"
             f" {measured.updates[fall.broke]}",
-            got=f"{fall.now:.3g} over updates {measured.updates[-fall.window]} to {measured.updates[-1]}",
-            expected=f"about {fall.best:.3g}, as over updates {first} to {last}",
+            got=f"{fall.now:.3g} over steps {measured.updates[-fall.window]} to {measured.updates[-1]}",
+            expected=f"about {fall.best:.3g}, as over steps {first} to {last}",
             specificity=1.5,
         )
 
 
 def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:
-    """Return a stage with this many updates at each level."""
+    """Return a stage with this many steps at each level."""
     rng = random.Random(0)
     values = [level + rng.gauss(0, spread) for count, level in levels for _ in range(count)]
     past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
@@ -105,7 +105,7 @@ def dip() -> Step:
 
 
 def scattered() -> Step:
-    """Two attempts an update, so that single rewards are 0 or 1."""
+    """Two rollouts a step, so that single rewards are 0 or 1."""
     rng = random.Random(1)
     values = [float(rng.random() < 0.5) for _ in range(60)]
     past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]

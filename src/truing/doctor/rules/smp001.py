@@ -4,7 +4,7 @@ What: A recorded log-probability is above 0, or that of a sampled token is minus
 token that no sampler sampled has one.
 
 Why it is silent: Ratios use any recorded number. Above 0 they are too small. Minus infinity makes them
-infinite and the clip hides it. A number at a prompt's token means that the row is shifted, or was filled
+infinite and the clip hides it. A number at a prompt's token means that the sample is shifted, or was filled
 in.
 
 How it is measured: Each of the sampler's numbers, token by token, against the origin of the token. A

@@ -1,21 +1,21 @@
-"""SMP002: Weights of an earlier update sampled the tokens.
+"""SMP002: Weights of an earlier step sampled the tokens.
 
-What: The sampler's weights differ from those at the start of the update, or changed within a step.
+What: The sampler's weights differ from those at the start of the step, or changed within a step.
 
-Why it is silent: Policies a few updates apart give nearly the same answers. The ratio is a little off,
-which looks like learning, and the baseline compares attempts of two policies. In bfloat16 the difference is
+Why it is silent: Policies a few steps apart give nearly the same answers. The ratio is a little off,
+which looks like learning, and the baseline compares rollouts of two policies. In bfloat16 the difference is
 below rounding; only a digest shows it.
 
 How it is measured: Each turn carries the digest and the version of the weights that sampled it. Within a
-step all must be equal. A digest that an earlier update of the run had before or after it, and this one has
-not, names the version. In Truing the version is the count of all updates so far.
+step all must be equal. A digest that an earlier step of the run had before or after it, and this one has
+not, names the version. In Truing the version is the count of all steps so far.
 
 Healthy look-alikes: A sampler with a declared lag (`engine.ahead`), up to that lag. The rule does not apply
 to another trainer's correction.
 Demonstrations, which no sampler sampled. Weights that did not move, and keep their digest. Digests of a
 part of a large model, which compare with no other.
 
-Fix: Sync the sampler after each update, and let the sync return the digest of the loaded weights, not of
+Fix: Sync the sampler after each step, and let the sync return the digest of the loaded weights, not of
 the sent ones.
 
 References: https://arxiv.org/abs/2505.24298, docs/control.md
@@ -38,14 +38,14 @@ class Measured(NamedTuple):
     digests: tuple[str, ...]
     versions: tuple[int, ...]
     turns: int
-    row: int  # the first row with another digest or version than the row before
-    behind: int  # updates, by a recorded digest; 0 without one
-    short: int  # updates, by the version; 0 without one
-    ahead: int  # declared updates
+    row: int  # the first sample with another digest or version than the sample before
+    behind: int  # steps, by a recorded digest; 0 without one
+    short: int  # steps, by the version; 0 without one
+    ahead: int  # declared steps
 
 
 def measure(step: Step) -> Measured:
-    """Compare digests and versions of all sampled turns with those of earlier updates."""
+    """Compare digests and versions of all sampled turns with those of earlier steps."""
     seen: list[tuple[str, int]] = []
     other = None
     for index, row in enumerate(step.samples):
@@ -69,7 +69,7 @@ def measure(step: Step) -> Measured:
 
 
 def _behind(step: Step, digest: str) -> int:
-    """Return how many updates ago the weights had this digest; 0 for now or never."""
+    """Return how many steps ago the weights had this digest; 0 for now or never."""
     weights = step.facts.get("weights")
     if not weights or digest == weights["before"]:
         return 0
@@ -83,7 +83,7 @@ def _behind(step: Step, digest: str) -> int:
 
 
 def _short(step: Step, version: int) -> int:
-    """Return the updates so far minus the version, in a run with a complete record."""
+    """Return the steps so far minus the version, in a run with a complete record."""
     if step.setup.trainer != "truing" or not all("weights" in each.facts for each in step.past):
         return 0
     return max(step.updates_of_run - version, 0)
@@ -106,30 +106,30 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif behind > measured.ahead:
         yield Claim(
             Verdict.PROVEN,
-            f"the sampler's weights are {behind} update{'s' * (behind > 1)} old",
+            f"the sampler's weights are {behind} step{'s' * (behind > 1)} old",
             got=f"version {measured.versions[0]}, digest {measured.digests[0]}",
             expected=f"at most {measured.ahead}, engine.ahead"
             if measured.ahead
-            else "the weights at the start of the update",
+            else "the weights at the start of the step",
             specificity=2.5,
         )
 
 
 def example() -> Step:
-    """The sampler was not synced after the previous update."""
+    """The sampler was not synced after the previous step."""
     left = {"weights": {"before": "a", "after": "b", "next": "b"}}
     now = {"weights": {"before": "b", "after": "c", "next": "c"}}
     return replace(changed_step(example_step(), past=[past_step(0, facts=left)], facts=now), step=1)
 
 
 def synced() -> Step:
-    """A synced sampler: the second update's turns have its digest, and its version."""
+    """A synced sampler: the second step's turns have its digest, and its version."""
     step = example()
     return drawn_by(step, "b", 1)
 
 
 def declared_lag() -> Step:
-    """Weights of the update before sampled the tokens, as `engine.ahead = 1` declares."""
+    """Weights of the step before sampled the tokens, as `engine.ahead = 1` declares."""
     step = example()
     return replace(step, setup=replace(step.setup, ahead=1, on_policy=False))
 

@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     known = step.facts["sync"]
     return Measured(known["layer"], known["largest"], known["scale"], known.get("eps", 0.0))
 

@@ -4,9 +4,9 @@ What: The sampler's recorded log-probabilities differ from those of a plain forw
 the trainer's do not. The fault is in the sampler: its weights, its processors, its cache, or its records.
 
 Why it is silent: No metric checks the sampler's numbers. The trainer then sees a policy that has moved
-before any update, weighs tokens by meaningless ratios, and trains the wrong ones.
+before any optimizer step, weighs tokens by meaningless ratios, and trains the wrong ones.
 
-How it is measured: The check scores some rows once more, one at a time, with the model's own forward and
+How it is measured: The check scores some samples once more, one at a time, with the model's own forward and
 the declared sampling parameters, and compares both log-probabilities of each token with it. In float32
 forty times the difference of a plain forward from itself in another shape is allowed. Without that
 measurement, two thousandths of a nat, or forty times the trainer's difference from itself. In another
@@ -34,7 +34,7 @@ from truing.utils.format import with_count
 
 
 def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the update, and the sampler's largest difference."""
+    """Read the comparison recorded with the step, and the sampler's largest difference."""
     return forward_difference(step, "sampler")
 
 

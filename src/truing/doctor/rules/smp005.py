@@ -4,10 +4,10 @@ What: The trainer's log-probabilities differ from those of a plain forward of th
 positions, another attention mask, another temperature, or dropout.
 
 Why it is silent: A wrong forward is wrong for every token alike, and its loss still falls. Trainer and
-reference are wrong together, so the KL is 0 as expected. Only a row scored alone, without padding or a
+reference are wrong together, so the KL is 0 as expected. Only a sample scored alone, without padding or a
 neighbour, shows it.
 
-How it is measured: The check scores some rows once more, one at a time, with the model's own forward and
+How it is measured: The check scores some samples once more, one at a time, with the model's own forward and
 the declared sampling parameters. In float32 forty times the difference of a plain forward from itself in
 another shape is allowed. Without that measurement, two thousandths of a nat, or forty times the trainer's
 difference from itself in other micro-batches. In another precision the mean over tokens counts: four times
@@ -15,9 +15,9 @@ the change by random rounding is allowed, and twenty times is proof. If the samp
 differ from the declared sampling parameters.
 
 Healthy look-alikes: A forward in bfloat16, which is off by a tenth of a nat at single tokens; on a GPU the
-comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among others.
+comparison is never proof. Differences of 5e-5 nats between a sample alone and the same sample among others.
 
-Fix: Score one row alone and inside its batch. A difference between the two is padding, positions or the
+Fix: Score one sample alone and inside its batch. A difference between the two is padding, positions or the
 mask between packed rows. If both agree, check the sampling parameters: temperature, penalties, support.
 
 References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
@@ -34,7 +34,7 @@ from truing.utils.format import with_count
 
 
 def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the update, and the trainer's largest difference."""
+    """Read the comparison recorded with the step, and the trainer's largest difference."""
     return forward_difference(step, "trainer")
 
 
@@ -44,7 +44,7 @@ def judge(difference: ForwardDifference) -> Iterator[Claim]:
         behind = difference.largest["itself"]
         yield Claim(
             Verdict.PROVEN,
-            f"tokens after a row change its log-probabilities by up to {behind:.3g} nats: the"
+            f"tokens after a sample change its log-probabilities by up to {behind:.3g} nats: the"
             " attention is not causal",
             got=f"{behind:.3g} over {with_count(difference.tokens, 'token')}",
             expected=f"{difference.expected_text('itself')}: later tokens have no effect on a token",
@@ -59,7 +59,7 @@ def judge(difference: ForwardDifference) -> Iterator[Claim]:
             else ""
         )
         other += (
-            "; the same rows alone are right: padding, positions, or the mask between rows"
+            "; the same samples alone are right: padding, positions, or the mask between samples"
             if difference.agrees("alone")
             else ""
         )
@@ -76,7 +76,7 @@ def judge(difference: ForwardDifference) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Rows are padded on the left, and positions count the padding."""
+    """Samples are padded on the left, and positions count the padding."""
     return plain(trainer=6.0)
 
 

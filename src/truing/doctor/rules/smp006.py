@@ -1,20 +1,20 @@
-"""SMP006: A row's score depends on its batch.
+"""SMP006: A sample's score depends on its batch.
 
-What: The trainer gives a row other log-probabilities in a batch than alone, and alone it agrees with a
+What: The trainer gives a sample other log-probabilities in a batch than alone, and alone it agrees with a
 plain forward.
 
-Why it is silent: The rows of a batch change from step to step, so the error looks like noise. Left padding
+Why it is silent: The samples of a batch change from step to step, so the error looks like noise. Left padding
 without position ids, a missing attention mask, or neighbours in a packed row change log-probabilities by
 whole nats, and the loss goes on.
 
-How it is measured: The same rows are scored together, one by one, and by a plain forward without any
+How it is measured: The same samples are scored together, one by one, and by a plain forward without any
 padding; the largest difference over all trained tokens.
 
 Healthy look-alikes: Rounding: 4e-5 nats in float32 with the size of the batch. On a GPU in bfloat16 the
 rule is never proof.
 
-Fix: Give each row position ids from 0, and a mask that excludes padding and neighbours. Then score one row
-alone and in a batch, and compare.
+Fix: Give each sample position ids from 0, and a mask that excludes padding and neighbours. Then score one
+sample alone and in a batch, and compare.
 
 References: https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo
 """
@@ -36,15 +36,15 @@ APART = 1e-2
 class Measured(NamedTuple):
     """The largest differences, nats."""
 
-    together: float  # of rows in a batch from a plain forward
-    alone: float  # of the same rows one by one from a plain forward
+    together: float  # of samples in a batch from a plain forward
+    alone: float  # of the same samples one by one from a plain forward
     apart: float  # between the two
     coarse: bool  # not in float32 on a CPU
     bound: float  # of rounding
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     plain = step.facts["plain"]
     apart = step.facts["null"]["logprob"]
     bound = tolerance(rounding(step.facts), None, APART, plain["tokens"]) or APART
@@ -52,11 +52,11 @@ def measure(step: Step) -> Measured:
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim rows that are right alone and wrong in a batch."""
+    """Claim samples that are right alone and wrong in a batch."""
     if measured.apart > measured.bound and measured.alone <= measured.bound < measured.together:
         yield Claim(
             Verdict.SUSPECT if measured.coarse else Verdict.PROVEN,
-            f"rows change each other: in a batch up to {measured.together:.3g} nats from a plain forward,"
+            f"samples change each other: in a batch up to {measured.together:.3g} nats from a plain forward,"
             f" alone {measured.alone:.2g}",
             got=f"{measured.apart:.3g} nats between the two",
             expected=f"the same up to rounding: within {measured.bound:.2g}",

@@ -63,7 +63,7 @@ def measure(step: Step) -> Measured:
 
 
 def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
-    """Return the wealth of some updates: facts ``audit``, at least one."""
+    """Return the wealth of some steps: facts ``audit``, at least one."""
     wealth = {}
     for feature, strengths in LAMBDAS.items():
         gains = [each["gains"][feature] for each in audits if feature in each["gains"]]

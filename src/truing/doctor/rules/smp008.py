@@ -1,24 +1,24 @@
-"""SMP008: Attempts are more alike than chance allows.
+"""SMP008: Rollouts are more alike than chance allows.
 
-What: Attempts of one group have the same tokens, or repeat those of the previous batch, although the policy
+What: Rollouts of one group have the same tokens, or repeat those of the previous batch, although the policy
 was uncertain. They shared random numbers, or the sampler hardly used them.
 
-Why it is silent: Each attempt by itself is a fair draw, so ratios, KL and every bet on single tokens are
-right. A group of identical attempts has one reward, which looks like a task that is learned or too hard.
+Why it is silent: Each rollout by itself is a fair draw, so ratios, KL and every bet on single tokens are
+right. A group of identical rollouts has one reward, which looks like a task that is learned or too hard.
 
-How it is measured: Given one attempt, an independent one has the same tokens with probability p, the
+How it is measured: Given one rollout, an independent one has the same tokens with probability p, the
 product of the recorded probabilities. A bet pays ½ + 1/(2p) if they are the same, and ½ otherwise: on
-average 1. The rule bets on each further attempt of a group against the first by name, and on each attempt
+average 1. The rule bets on each further rollout of a group against the first by name, and on each rollout
 against that of the same place of the previous batch, if the prompt is the same. It divides their product by
-n (n + 1) at the n-th update of a stage, so that all of a run's bets together exceed 10⁶ with a probability
+n (n + 1) at the n-th step of a stage, so that all of a run's bets together exceed 10⁶ with a probability
 of at most one in a million.
 
 Healthy look-alikes: A policy that is nearly certain: the same answer is expected, and pays almost nothing.
-Short answers, of which two may agree. Forced tokens, which are no draw. The rule ignores demonstrations,
+Short answers, of which two may agree. Forced tokens, which are not draws. The rule ignores demonstrations,
 and answers selected by their reward.
 
-Fix: Give each attempt its own random numbers. Look for a seed set before each call of the sampler, or
-passed to each request; a key without the attempt or the step; a cache of answers by prompt. If SMP007 finds
+Fix: Give each rollout its own random numbers. Look for a seed set before each call of the sampler, or
+passed to each request; a key without the rollout or the step; a cache of answers by prompt. If SMP007 finds
 nearly greedy draws, that is the cause.
 
 References: https://arxiv.org/abs/2210.01948, https://github.com/pytorch/pytorch/issues/5059
@@ -44,7 +44,7 @@ ODDS = 6.0
 
 
 class Bets(NamedTuple):
-    """Compared attempts, identical ones, and the payoff of all bets."""
+    """Compared rollouts, identical ones, and the payoff of all bets."""
 
     compared: int
     same: int
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Bet on each attempt with a known probability."""
+    """Bet on each rollout with a known probability."""
     attempts = _attempts(step)
     within, before = list[tuple[bool, float]](), list[tuple[bool, float]]()
     firsts: dict[str, tuple[tuple[int, ...], float]] = {}
@@ -81,7 +81,7 @@ def measure(step: Step) -> Measured:
 
 
 def _attempts(step: Step) -> Mapping[str, tuple[SampleFacts, tuple[int, ...], float]]:
-    """Return, by name and in order, each attempt's first row, ids, and log-probability if known."""
+    """Return, by name and in order, each rollout's first sample, ids, and log-probability if known."""
     recorded = "sampler_logprob" in step.tokens
     logprob_N = step.tokens["sampler_logprob" if recorded else "old_logprob"].double()
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
@@ -113,8 +113,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a wealth beyond that of independent draws."""
     spent = math.log10(measured.update * (measured.update + 1))
     messages = {
-        "attempts of one group are the same": measured.group,
-        "attempts repeat those of the previous batch": measured.before,
+        "rollouts of one group are the same": measured.group,
+        "rollouts repeat those of the previous batch": measured.before,
     }
     for what, pay in messages.items():
         odds = pay.log10 - spent
@@ -130,7 +130,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def _alike(per_token: float) -> Step:
-    """Return two groups of four identical attempts; each token has this log-probability."""
+    """Return two groups of four identical rollouts; each token has this log-probability."""
     step = example_step(answers=(4,) * 4 + (5,) * 4, rewards=(1.0,) * 4 + (0.0,) * 4)
     ids = torch.cat([step.tokens["token_ids"][:8].repeat(4), step.tokens["token_ids"][32:41].repeat(4)])
     logprob = step.tokens["sampler_logprob"] * 0 + per_token
@@ -140,12 +140,12 @@ def _alike(per_token: float) -> Step:
 
 
 def example() -> Step:
-    """Attempts of four and five tokens with a probability of a tenth each."""
+    """Rollouts of four and five tokens with a probability of a tenth each."""
     return _alike(math.log(0.1))
 
 
 def certain() -> Step:
-    """Attempts that agree because the policy is nearly certain."""
+    """Rollouts that agree because the policy is nearly certain."""
     return _alike(math.log(0.99))
 
 

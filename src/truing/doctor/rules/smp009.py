@@ -5,18 +5,18 @@ distribution, and by more than rounding.
 
 Why it is silent: For any sampling distribution, the log-probability under the declared one is a number like
 any other, and if sampler and trainer report that one every ratio is 1. A temperature, a truncation, a
-penalty, weights that are one update old: all of it shows in the draw alone.
+penalty, weights that are one step old: all of it shows in the draw alone.
 
 How it is measured: A draw inverts the cumulative distribution at a number determined by the recipe's seed,
-the step, the task's place and the attempt. In every update the trained forward also gives the intervals of
+the step, the task's place and the rollout. In every step the trained forward also gives the intervals of
 some hundred tokens or all, and each number must lie in the interval of the sampled token. An audit
-recomputes some attempts' distributions, in another precision than float32 also under random rounding. The
+recomputes some rollouts' distributions, in another precision than float32 also under random rounding. The
 rule tries other temperatures, truncations and penalties on any difference: if one of them gives every
 token, the finding names it. In TRL the numbers come from torch's generator, whose state is saved before a
 generation: the draw is an exponential race between ids, and the check measures in nats how far the sampled
 one is behind the first. vLLM samples by such a race too, with a seed per request: audits run it again for a
 server on a CPU that computes in the trainer's precision or in float32, and answers that follow from the
-random numbers of another attempt of their group are named as exchanged. If draws agree no more often than by
+random numbers of another rollout of their group are named as exchanged. If draws agree no more often than by
 chance, the sampler has other random numbers, and the rule makes no claim, unless all ids are the likeliest
 ones, with a chance below 10⁻⁶: greedy decoding.
 
@@ -86,7 +86,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the replay of an audit, or else of the update's own forward."""
+    """Read the replay of an audit, or else of the step's own forward."""
     replay = step.facts["audit"]["replay"] if "replay" in step.facts.get("audit", {}) else {}
     own = step.facts.get("draws", {})
     if (

@@ -1,6 +1,6 @@
 """SMP010: The same tasks repeat in each batch.
 
-What: Several updates in a row use the same tasks, although the data set has others, as far as it is known.
+What: Several steps in a row use the same tasks, although the data set has others, as far as it is known.
 
 Why it is silent: Rewards on repeated tasks rise, and faster than on changing ones. Only an evaluation on
 others shows that the policy learned nothing else.

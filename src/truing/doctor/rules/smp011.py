@@ -9,14 +9,14 @@ of what was loaded; even every readable parameter may be new while a packed copy
 like staleness or like the engine's precision.
 
 How it is measured: Each publication has a receipt. It compares three digests (the trainer's weights, the
-written files, the update's weights), each layer's response to a vector through the engine's own kernel,
+written files, the step's weights), each layer's response to a vector through the engine's own kernel,
 log-probabilities of fixed rows under the published, the previous and the first weights, and those of
 sampled turns under the declared sampling parameters. A failed comparison ends the run before anything is
 sampled for training. Before the next publication the layers are compared once more, so that weights which
 the engine lost or changed meanwhile are named.
 
 The receipt also says which share of the changed elements still differs in the engine's dtype. If most do not,
-nobody can tell whether the engine's answers are those of the update: the rule says so.
+nobody can tell whether the engine's answers are those of the step: the rule says so.
 
 Healthy look-alikes: A first publication, whose adapter is zero: its rows agree with the base too. In
 bfloat16, rows of two versions that differ by less than rounding: the layers' responses decide.
@@ -90,21 +90,21 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.surviving < MOST:
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"{1 - measured.surviving:.0%} of the weights that the update changed are as before in the"
+            f"{1 - measured.surviving:.0%} of the weights that the step changed are as before in the"
             " engine's dtype",
             got=f"a share of {measured.surviving:.2g} that differs",
-            expected=f"at least {MOST:g}, so that rollouts show the update",
+            expected=f"at least {MOST:g}, so that rollouts show the step",
             remedy='engine.dtype = "float32", an adapter (lora), or a larger learning rate',
         )
 
 
 def rounded_adapter() -> Step:
-    """Return a step whose update survives the engine's dtype for the most part."""
+    """Return a step whose change survives the engine's dtype for the most part."""
     return published(surviving=0.9)
 
 
 def unchanged() -> Step:
-    """Return a step after an update that changed nothing, as it is read from the record."""
+    """Return a step after one that changed nothing, as it is read from the record."""
     return published(surviving=None)
 
 

@@ -1,6 +1,6 @@
-"""SMP013: An update samples other tasks than its seed gives.
+"""SMP013: A step samples other tasks than its seed gives.
 
-What: The tasks of an update are not those of the declared order, in which each epoch has every training
+What: The tasks of a step are not those of the declared order, in which each epoch has every training
 task once, in a shuffle by seed, stage and epoch. Tasks are left out, repeated within an epoch, drawn with
 replacement, or in the order of the file. Or a group lacks rollouts that were sampled for it.
 
@@ -11,7 +11,7 @@ How it is measured: An oracle computes the shuffle of the epoch a second time fr
 tasks of the step are compared with it one by one, at every step. Each group must have the rollouts 0 to
 `group_size` − 1, which their ids tell: if some of more are chosen by their reward, there are gaps.
 
-Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Updates that a guard
+Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Steps that a guard
 repeats have the same tasks again, as declared. A step at the end of an epoch has tasks of two shuffles.
 
 Fix: Look for what draws tasks: a slice of the data set, a shuffle that is missing or has a seed of its own,
@@ -30,7 +30,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Tasks of an update, compared with the declared order."""
+    """Tasks of a step, compared with the declared order."""
 
     asked: int
     other: int  # that differ
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     fact = step.facts["tasks"]
     first = (fact["at"], fact["got"], fact["expected"]) if fact["other"] else (0, "", "")
     group = fact.get("group", ""), fact.get("rollouts", ()), fact.get("size", 0)
@@ -56,7 +56,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.other:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.other} of {measured.asked} tasks are not those that the seed gives this update",
+            f"{measured.other} of {measured.asked} tasks are not those that the seed gives this step",
             got=f"{measured.got} as task {measured.at + 1}",
             expected=measured.expected,
             specificity=2.2,

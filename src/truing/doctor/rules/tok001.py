@@ -8,7 +8,7 @@ one, not the sampled one. Every ratio after that place compares two different to
 
 How it is measured: The rule compares each turn's ids from the sampler, position by position, with the ids
 of the trained sample. The share of equal ones must be exactly 1: ids have no tolerance. The finding names
-the first different row and token, both ids, and both lengths.
+the first different sample and token, both ids, and both lengths.
 
 Healthy look-alikes: Sampled ids often differ from the usual encoding of their text, which is harmless as
 long as no code encodes it again. Demonstrations are not sampled, and not compared.
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     equal: float
     rows: int = 0  # that differ; 0 if only the share is known
     first: Mapping[str, Any] | None = None  # from doctor/facts/id_comparison.py
-    row: int | None = None  # index of its row among those of the step
+    row: int | None = None  # index of its sample among those of the step
 
 
 def measure(step: Step) -> Measured:
@@ -59,7 +59,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if first is None:
         got, expected, place = f"{measured.equal:.6g} of the ids are equal", "exactly 1", {}
     else:
-        share += f", in {with_count(measured.rows, 'row')}; the first is token {first['position']}"
+        share += f", in {with_count(measured.rows, 'sample')}; the first is token {first['position']}"
         got = f"{_id(first['trained'])}, and {with_count(first['trained_length'], 'id')} in all"
         expected = f"{_id(first['drawn'])}, and {with_count(first['drawn_length'], 'id')} in all, as sampled"
         start = first["position"]

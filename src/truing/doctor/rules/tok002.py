@@ -1,18 +1,18 @@
-"""TOK002: Attempts of one group have different prompts.
+"""TOK002: Rollouts of one group have different prompts.
 
-What: Rows of one group begin with different ids, or rows with one prompt hash do.
+What: Samples of one group begin with different ids, or samples with one prompt hash do.
 
-Why it is silent: Each row is right by itself. But an advantage compares attempts at one task, and here it
-compares tasks: an attempt at the easy one gets a positive advantage.
+Why it is silent: Each sample is right by itself. But an advantage compares rollouts of one task, and here it
+compares tasks: a rollout of the easy one gets a positive advantage.
 
-How it is measured: The rule compares the prompt ids of each attempt's first row within its group, up to the
-first turn, without forced tokens. It does the same for rows that share a prompt hash.
+How it is measured: The rule compares the prompt ids of each rollout's first sample within its group, up to
+the first turn, without forced tokens. It does the same for samples that share a prompt hash.
 
-Healthy look-alikes: Forced tokens on some attempts of a group. Later rows of an attempt whose template
+Healthy look-alikes: Forced tokens on some rollouts of a group. Later samples of a rollout whose template
 re-renders earlier turns: their prompts contain those turns. Demonstrations in the batch have groups of
-their own. Failed attempts are in no update.
+their own. Failed rollouts are not trained.
 
-Fix: Give each group an id when creating its prompts, and keep rows with their id through every sort, shard
+Fix: Give each group an id when creating its prompts, and keep samples with their id through every sort, shard
 and shuffle. Render a prompt once for its group.
 
 References: https://arxiv.org/abs/2402.03300, docs/templates.md
@@ -32,7 +32,7 @@ from truing.utils.format import with_count
 
 
 class Prompt(NamedTuple):
-    """The prompt of an attempt before its first turn."""
+    """The prompt of a rollout before its first turn."""
 
     row: int
     whole: tuple[int, ...]
@@ -40,7 +40,7 @@ class Prompt(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Rows whose prompt differs from the first of their name."""
+    """Samples whose prompt differs from the first of their name."""
 
     rows: int
     row: int  # the first of them
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 
     groups: Apart
     hashes: Apart
-    named: int  # rows with the ids of the first of their group, and another hash
+    named: int  # samples with the ids of the first of their group, and another hash
 
 
 def measure(step: Step) -> Measured:
@@ -74,7 +74,7 @@ def measure(step: Step) -> Measured:
 
 
 def _begins(row: SampleFacts) -> bool:
-    """Return whether a row begins its attempt."""
+    """Return whether a sample begins its rollout."""
     return "#" not in row.sample_id or row.sample_id.endswith("#0")
 
 
@@ -93,7 +93,7 @@ def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[Pr
 
 
 def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
-    """Return the rows with different prompts of one name."""
+    """Return the samples with different prompts of one name."""
     different = [(a, b) for a, b in _pairs(prompts, names) if a.shown != b.shown]
     if not different:
         return Apart(0, 0, 0, 0)
@@ -113,8 +113,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if where.rows:
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(where.rows, 'row has', 'rows have')} another prompt than the first row {name}",
-            got=f"row {where.row} differs from token {where.at}",
+            f"{with_count(where.rows, 'sample has', 'samples have')} another prompt than the first sample"
+            f" {name}",
+            got=f"sample {where.row} differs from token {where.at}",
             expected="one prompt, id for id, except forced tokens",
             row=where.row,
             start=where.at,
@@ -124,7 +125,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.named:
         yield Claim(
             Verdict.SUSPECT,
-            f"{with_count(measured.named, 'row has', 'rows have')} the prompt ids of the group, and another"
+            f"{with_count(measured.named, 'sample has', 'samples have')} the prompt ids of the group, and"
+            " another"
             " hash",
             expected="one hash for each prompt",
         )

@@ -1,12 +1,12 @@
-"""TOK003: Rows begin with BOS twice.
+"""TOK003: Samples begin with BOS twice.
 
-What: The first two tokens of a row are both the BOS id.
+What: The first two tokens of a sample are both the BOS id.
 
 Why it is silent: The model has never seen this start, and still answers, a little worse. Training and
 sampling share it, so no comparison within the run shows it. Evaluation elsewhere, with one BOS, has another
 prompt.
 
-How it is measured: The rule compares the first two ids of each row with the tokenizer's BOS id.
+How it is measured: The rule compares the first two ids of each sample with the tokenizer's BOS id.
 
 Healthy look-alikes: A BOS id that also marks turns begins every turn (SmolLM2's is `<|im_start|>`): the
 rule checks the first two places alone. A tokenizer without BOS.
@@ -36,7 +36,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Check the first two ids of each row."""
+    """Check the first two ids of each sample."""
     bos_N = step.tokens["token_ids"] == step.setup.bos_id
     doubled_N = torch.zeros_like(bos_N)
     doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.position_in_sample[1:] == 1)
@@ -48,7 +48,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.doubled:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.doubled.rows} of {measured.rows} rows begin with BOS twice",
+            f"{measured.doubled.rows} of {measured.rows} samples begin with BOS twice",
             got=str(measured.doubled),
             expected="BOS once, from the chat template or from the tokenizer",
             row=measured.doubled.row,

@@ -1,20 +1,20 @@
 """TOK004: Turns do not match the sampled tokens.
 
 What: A sampled or demonstrated token lies in no turn, or in two. A turn contains tokens of the prompt, the
-template or a tool. A turn ends after its row. Or the prompt does not end at the first turn.
+template or a tool. A turn ends after its sample. Or the prompt does not end at the first turn.
 
-Why it is silent: Spans of turns are offsets into a row, and an offset that is wrong by a few tokens still
+Why it is silent: Spans of turns are offsets into a sample, and an offset that is wrong by a few tokens still
 points at tokens. Rewards of turns, texts and lengths then belong to other tokens than the policy's.
 
-How it is measured: The rule counts spans over the row and compares them with the origins. Sampled and
+How it is measured: The rule counts spans over the sample and compares them with the origins. Sampled and
 demonstrated tokens must lie in exactly one, prompt, template and tool tokens in none. Only forced tokens
 may lie between the prompt's end and the first turn.
 
 Healthy look-alikes: Tokens forced by a grammar lie within a turn. A forced start of a turn may count as
-prompt. An attempt that failed before its first token has a turn of no tokens. A row may contain earlier
+prompt. A rollout that failed before its first token has a turn of no tokens. A sample may contain earlier
 turns in its prompt.
 
-Fix: Record start and end of a turn when joining its ids to the row, and shift them whenever the code
+Fix: Record start and end of a turn when joining its ids to the sample, and shift them whenever the code
 inserts something before.
 
 References: docs/agents.md, docs/templates.md
@@ -44,8 +44,8 @@ class Measured(NamedTuple):
     outside: Places  # sampled or demonstrated, and in no turn
     twice: Places  # in more than one turn
     other_origins: Places  # of other origins, in a turn
-    beyond: int  # turns that end after their row
-    prompts: int  # rows whose prompt does not end at the first turn
+    beyond: int  # turns that end after their sample
+    prompts: int  # samples whose prompt does not end at the first turn
     row: int  # the first of these
     at: int  # where its prompt ends
     begins: int  # where its first turn begins
@@ -85,7 +85,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             (measured.outside.tokens, "sampled or demonstrated tokens lie in no turn"),
             (measured.twice.tokens, "tokens lie in two turns"),
             (measured.other_origins.tokens, "tokens of prompt, template or tools lie in a turn"),
-            (measured.beyond, "turns end after their row"),
+            (measured.beyond, "turns end after their sample"),
             (measured.prompts, "prompts do not end at the first turn"),
         )
         if count
@@ -96,7 +96,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN,
             "; ".join(parts),
-            got=f"row {measured.row}: its prompt ends at {measured.at}, its first turn begins at"
+            got=f"sample {measured.row}: its prompt ends at {measured.at}, its first turn begins at"
             f" {measured.begins}"
             if measured.prompts
             else "; ".join(map(str, wrong)),
@@ -107,7 +107,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Two padding tokens are inserted before a row, and its turn is not shifted."""
+    """Two padding tokens are inserted before a sample, and its turn is not shifted."""
     healthy = example_step()
     length = healthy.lengths[1]
     turn = TurnSpan(2, length - 2, FinishReason.STOP, 0, "a")
@@ -115,7 +115,7 @@ def example() -> Step:
 
 
 def failed_before_its_first_word() -> Step:
-    """An attempt without an answer has its prompt and a turn of no tokens."""
+    """A rollout without an answer has its prompt and a turn of no tokens."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     end, here_N = step.lengths[0], step.sample_of_token == 0
     turn = TurnSpan(end, end, FinishReason.ERROR, 0, "")

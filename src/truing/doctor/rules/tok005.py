@@ -3,7 +3,7 @@
 What: The text for the grader begins with words of the prompt that the policy did not sample.
 
 Why it is silent: The grader finds a number, or a format, and gives a reward. If it reads the question
-instead of the answer, the reward depends on the task and not on the policy: attempts of a group have the
+instead of the answer, the reward depends on the task and not on the policy: rollouts of a group have the
 same reward, or that of a slice of the question.
 
 How it is measured: The rule compares the graded text with the last message before the answer: whether it
@@ -12,7 +12,7 @@ ids of the turn: an answer that repeats a text contains most of its runs of thre
 least one for every eight characters.
 
 Healthy look-alikes: A policy that repeats or quotes the question does so in its ids, and the rule ignores
-it. A short message, with which many texts begin. Less than half of all attempts is no finding.
+it. A short message, with which many texts begin. Less than half of all rollouts is not a finding.
 
 Fix: Slice answers by the padded length of the prompt, not by the number of its tokens: `generate` pads on
 the left. Better, return the new ids alone.
@@ -40,7 +40,7 @@ SHORT = 24
 """Characters that a text may share with a message by chance."""
 
 HALF = 0.5
-"""Of the runs of ids; of all attempts."""
+"""Of the runs of ids; of all rollouts."""
 
 RUN = 3
 """Ids in a run: single ones are in many texts."""
@@ -60,7 +60,7 @@ class Beginning(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The graded texts of all attempts."""
+    """The graded texts of all rollouts."""
 
     texts: tuple[Beginning, ...]
 
@@ -82,7 +82,7 @@ def measure(step: Step) -> Measured:
 
 
 def _last_rows(step: Step) -> set[int]:
-    """Return the row of each attempt with its last turn: its text is of that turn."""
+    """Return the sample of each rollout with its last turn: its text is of that turn."""
     return {rows[-1][0] for rows in step.rollouts()}
 
 

@@ -2,8 +2,8 @@
 
 What: One unknown tool name makes at least a fifth of all calls.
 
-Why it is silent: The environment returns an error, the attempt goes on, and the reward is low, as for any
-bad attempt. The policy may follow its prompt: if prompt and environment use different tool names, it cannot
+Why it is silent: The environment returns an error, the rollout goes on, and the reward is low, as for any
+bad rollout. The policy may follow its prompt: if prompt and environment use different tool names, it cannot
 be right.
 
 How it is measured: The rule compares the names in the recorded calls with those of the environment's tools.
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Count the names of calls, each attempt once however many samples it has."""
+    """Count the names of calls, each rollout once however many samples it has."""
     known = step.setup.tools or ()
     called, where = Counter[str](), dict[str, int]()
     for index in {row.rollout_id: i for i, row in reversed(list(enumerate(step.samples)))}.values():
@@ -74,7 +74,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if measured.times >= ENOUGH and measured.times >= SHARE * measured.calls:
         yield Claim(
             Verdict.SUSPECT,
-            f"{measured.times} of {measured.calls} calls are to {measured.name!r}, which is no tool",
+            f"{measured.times} of {measured.calls} calls are to {measured.name!r}, which is not a tool",
             got=f"{measured.unknown} calls by unknown names",
             expected=f"the nearest name is {measured.nearest!r}"
             if measured.nearest

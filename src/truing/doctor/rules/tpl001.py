@@ -7,11 +7,11 @@ Why it is silent: The policy writes the opening itself, mostly right, and is tra
 are template, and carry the advantage of the answer. Sometimes it continues as the user. If supervised
 fine-tuning opened the turn, the policy never learned to.
 
-How it is measured: The rule finds the last stop id in the prompt of each attempt, and counts the tokens
+How it is measured: The rule finds the last stop id in the prompt of each rollout, and counts the tokens
 after it up to the first turn.
 
 Healthy look-alikes: A prompt without any stop id, as for a model that completes text. A template that opens
-the turn with a single token that is no line break, which is rare: therefore this is only suspected.
+the turn with a single token that is not a line break, which is rare: therefore this is only suspected.
 
 Fix: Render prompts with the generation prompt (`add_generation_prompt=True`), in training, sampling and
 evaluation alike.
@@ -33,7 +33,7 @@ SHORT = 1
 """Tokens after the last stop that may be a line break."""
 
 HALF = 0.5
-"""Of the attempts."""
+"""Of the rollouts."""
 
 
 class Measured(NamedTuple):

@@ -1,16 +1,16 @@
-"""TPL002: Demonstrations and attempts open answers differently.
+"""TPL002: Demonstrations and rollouts open answers differently.
 
-What: The template's tokens before the first answer differ between demonstrations and attempts, of one
-update, or of supervised fine-tuning and the RL after it.
+What: The template's tokens before the first answer differ between demonstrations and rollouts, of one
+step, or of supervised fine-tuning and the RL after it.
 
 Why it is silent: Each stage looks right by itself. The policy learned its answers after one opening and
 gives them after another: the reward begins lower than it should, and RL first learns to undo that.
 
 How it is measured: The rule compares the template's last tokens before the first turn, of most
-demonstrations and of most attempts, id for id. Each update records those of earlier stages.
+demonstrations and of most rollouts, id for id. Each step records those of earlier stages.
 
 Healthy look-alikes: Different prompts: the rule compares only the tokens directly before an answer.
-Attempts with a forced prefix, which is not part of the template. A stage without demonstrations.
+Rollouts with a forced prefix, which is not part of the template. A stage without demonstrations.
 
 Fix: Render both with one function, one template and one tokenizer. The first different token shows which
 side changed.
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Compare the openings of this update and of earlier stages."""
+    """Compare the openings of this step and of earlier stages."""
     demo, drawn = opening(step, Origin.DEMO), opening(step, Origin.SAMPLED)
     stage = step.stage
     for before in step.past:
@@ -75,10 +75,10 @@ def opening(step: Step, kind: Origin) -> tuple[int, ...]:
 
 
 def _kind(step: Step, index: int, row: SampleFacts) -> int:
-    """Return the origin of the first turn; None for a later sample of an attempt."""
+    """Return the origin of the first turn; None for a later sample of a rollout."""
     if not row.turns or ("#" in row.sample_id and not row.sample_id.endswith("#0")):
         return -1
-    start = row.turns[0].start  # an attempt may have failed before its first token
+    start = row.turns[0].start  # a rollout may have failed before its first token
     has_turn = 0 < start < step.lengths[index]
     return int(step.tokens["origin"][step.starts[index] + start]) if has_turn else -1
 
@@ -89,7 +89,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     if shared and measured.demonstrated[-shared:] != measured.attempted[-shared:]:
         yield Claim(
             Verdict.PROVEN,
-            f"attempts open answers differently from the demonstrations of {measured.stage}",
+            f"rollouts open answers differently from the demonstrations of {measured.stage}",
             got=f"ids {list(measured.attempted)}",
             expected=f"ids {list(measured.demonstrated)}",
             row=measured.row,
@@ -110,7 +110,7 @@ def example() -> Step:
 
 
 def of_one_template() -> Step:
-    """Attempts after demonstrations with the same template."""
+    """Rollouts after demonstrations with the same template."""
     step = example_step()
     return _after(list(opening(step, Origin.SAMPLED)))
 

@@ -7,11 +7,11 @@ Why it is silent: Each stage looks right by itself. The policy learned its answe
 after one prompt and gives them after another. The reward begins lower than it should, and RL first learns
 to undo that.
 
-How it is measured: For some tasks of each update the check renders the prompt once more, from the messages
+How it is measured: For some tasks of each step the check renders the prompt once more, from the messages
 and tools that the environment gave before the first stage, and compares it id by id. Before the first
-update, it checks the prompts of each stage in the same way.
+step, it checks the prompts of each stage in the same way.
 
-Healthy look-alikes: A forced prefix, which belongs to no prompt. Later samples of an attempt whose template
+Healthy look-alikes: A forced prefix, which belongs to no prompt. Later samples of a rollout whose template
 re-renders earlier turns. Prompts shortened by `episode.max_prompt_tokens`: they are shortened for all
 stages.
 
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the update."""
+    """Read the comparison recorded with the step."""
     facts = step.facts["prompts"]
     if not facts["other"]:
         return Measured(facts["asked"], 0, None, 0, "", "")

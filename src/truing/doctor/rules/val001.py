@@ -1,6 +1,6 @@
 """VAL001: The critic's head did not move.
 
-What: An update ran, values were wrong, and the critic's head is bit for bit unchanged.
+What: A step ran, values were wrong, and the critic's head is bit for bit unchanged.
 
 Why it is silent: The loss of values falls and rises with the returns, whatever the critic does, and the
 policy learns with a useless baseline too, only more noisily. A head at its initial 0 turns advantages into
@@ -11,7 +11,7 @@ from its value, and the learning rate. If the gradient of the critic's weights i
 arrives; if it is not, the optimizer does not hold the head.
 
 Healthy look-alikes: Returns that the critic predicted exactly, as with rewards of 0 and V = 0. A step
-without an update. A learning rate of 0.
+without an optimizer step. A learning rate of 0.
 
 Fix: Create the critic before the optimizer, and pass it to the optimizer. Let the value loss reach the head
 with its gradient. Print which parameters require one.
@@ -97,7 +97,7 @@ RULE = Rule(
     kind="E",
     needs=("value", "returns", "metrics.value/head_step"),
     taints=("critic", "policy"),
-    # without an update the head cannot move
+    # without an optimizer step the head cannot move
     applies=has_critic,
     measure=measure,
     judge=judge,

@@ -4,13 +4,13 @@ What: The explained variance is not above 0 after many steps, or the reported nu
 recorded values and returns.
 
 Why it is silent: The value loss falls whenever returns vary less, independent of the critic. Users read an
-explained variance as the critic's health; computed after the update, or without the mean of the errors, it
-is too high.
+explained variance as the critic's health; computed after the optimizer steps, or without the mean of the
+errors, it is too high.
 
 How it is measured: 1 − Σ (R − V)² ÷ Σ (R − mean R)² over sampled tokens, in float64, with V before the
-update. The second claim uses the reported numbers of the last ten steps, of a stage with at least twenty.
-Another trainer's log has only the score, mostly 1 − var(R − V) ÷ var R, which is never lower than this one:
-there the mean of the last ten counts, and must be above 0.02.
+optimizer steps. The second claim uses the reported numbers of the last ten steps, of a stage with at least
+twenty. Another trainer's log has only the score, mostly 1 − var(R − V) ÷ var R, which is never lower than
+this one: there the mean of the last ten counts, and must be above 0.02.
 
 Healthy look-alikes: A new critic, whose head begins at 0: its score is 0 or less at first. Returns that the
 prompt does not predict: then no critic does better, and the run cannot distinguish that from a critic that
@@ -97,7 +97,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a wrong score as proof; a score that stays at 0 has two explanations."""
     apart = abs(measured.shown - measured.value)
     if not measured.tokens and (measured.steps < STEPS or math.isinf(measured.centred)):
-        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} updates with the explained variance")
+        yield Claim(Verdict.NOT_CHECKED, f"{STEPS} steps with the explained variance")
     if measured.ours and apart > ROUNDING * max(1.0, abs(1 - measured.value)):  # false for NaN
         yield Claim(
             Verdict.PROVEN,
@@ -129,7 +129,7 @@ def scored() -> Step:
 
 
 def example() -> Step:
-    """The reported score is that after the update."""
+    """The reported score is that after the optimizer steps."""
     return changed_step(scored(), metrics={"value/explained_variance": 0.9})
 
 

@@ -65,6 +65,6 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
         weights or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
         "the weights to sample from are not finite",
         "the policy",
-        remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
+        remedy="the last step diverged: lower the learning rate; [guard] restores an earlier state",
         error=NonFiniteError,
     )

@@ -45,7 +45,7 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
         weights,
         "the weights to sample from are not finite",
         "the policy",
-        remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
+        remedy="the last step diverged: lower the learning rate; [guard] restores an earlier state",
         error=NonFiniteError,
     )
     try:

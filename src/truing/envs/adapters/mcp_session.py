@@ -208,7 +208,7 @@ def _text_of(name: str, answer: Any) -> str:
     """Return the text of an answer, or its structured content if it has no text."""
     others = sorted({block.type for block in answer.content} - {"text"})
     if others:
-        raise DataError(f"the MCP tool {name} answered with what is no text", got=", ".join(others))
+        raise DataError(f"the MCP tool {name} answered with what is not text", got=", ".join(others))
     if not answer.content and answer.structured_content is not None:
         return json.dumps(answer.structured_content, ensure_ascii=False)
     return "\n".join(block.text for block in answer.content)

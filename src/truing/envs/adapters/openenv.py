@@ -211,7 +211,7 @@ def _action(config: OpenEnvConfig) -> ToolSpec | None:
 
 
 def _sum_of_rewards(rollout: Rollout, task: Task) -> float:
-    """Return the sum of the environment's rewards; for a truncated attempt, those until then."""
+    """Return the sum of the environment's rewards; for a truncated rollout, those until then."""
     if rollout.outcome["done"] and not rollout.outcome["rewards"]:
         raise DataError(f"the OpenEnv server gave no reward in an episode of task {task.task_id}")
     return math.fsum(rollout.outcome["rewards"])

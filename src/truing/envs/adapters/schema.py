@@ -25,7 +25,7 @@ def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
     It also checks ``unevaluatedProperties``, which jsonschema searches for patterns without a time limit.
 
     Raises:
-        DataError: It is no JSON Schema, or has an unresolved reference.
+        DataError: It is not JSON Schema, or has an unresolved reference.
     """
     try:
         if not isinstance(schema, Mapping):

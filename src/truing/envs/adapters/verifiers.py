@@ -34,7 +34,7 @@ class VerifiersConfig(FrozenModel):
     seed: int = 0
     """Another seed selects other tasks for evaluation."""
     timeout: PositiveFloat = 60.0
-    """Time limit of grading an attempt and of each tool call, in seconds."""
+    """Time limit of grading a rollout and of each tool call, in seconds."""
 
 
 class Verifiers:
@@ -126,7 +126,7 @@ class Verifiers:
         return trace.reward
 
     def _trace(self, original: Any, messages: Sequence[Message], prompt_length: int) -> Any:
-        """Return a transcript in verifiers' form: ``prompt_length`` messages, then the attempt's."""
+        """Return a transcript in verifiers' form: ``prompt_length`` messages, then the rollout's."""
         vf = self._vf
         trace = vf.Trace(
             task=vf.TraceTask(

@@ -80,7 +80,7 @@ def parse_spec(text: str) -> DataSpec:
 
 
 def read_rows(spec: DataSpec) -> list[Row]:
-    """Return the rows of a spec; a row that is no JSON object raises when its fields are read.
+    """Return the rows of a spec; a row that is not a JSON object raises when its fields are read.
 
     Raises:
         DataError: They are missing or unreadable, there are none, or fewer than the slice asks for.

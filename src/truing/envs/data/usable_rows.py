@@ -71,7 +71,7 @@ def usable_rows(
 
 
 def row_name(row: Row) -> str:
-    """Return the id and location of a row; only the location if it is no object."""
+    """Return the id and location of a row; only the location if it is not an object."""
     try:
         ids = [row.values[field] for field in ID_FIELDS if field in row.values]
     except DataError:

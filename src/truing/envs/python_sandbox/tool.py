@@ -6,7 +6,7 @@ after it, sees none of Truing's environment variables, and has limits on memory,
 ``confine.py`` enforces this by Landlock and seccomp, without privileges. If the kernel cannot do all of this
 (Linux before 6.2, another system, a container that forbids Landlock), ``python_tool`` raises.
 
-It does not protect from: a bug in the kernel, since it is no virtual machine; a disk filled by many
+It does not protect from: a bug in the kernel, since it is not a virtual machine; a disk filled by many
 files within the time of a call; asking for the names, sizes and times of files elsewhere, and setting times
 and extended attributes of those that we own; secrets inside Python's own folders. Installed packages can be
 imported, Truing among them.

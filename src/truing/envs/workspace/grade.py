@@ -1,4 +1,4 @@
-"""Rewards of an attempt at a problem, from its final state."""
+"""Rewards of a rollout of a problem, from its final state."""
 
 from truing.envs.tools import is_error
 from truing.envs.workspace.state import changes

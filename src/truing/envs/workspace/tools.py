@@ -145,13 +145,13 @@ def open_office(snapshot: Mapping[str, Any], names: Iterable[str]) -> ToolEpisod
 
 
 def _check_day(day: str) -> None:
-    """Reject what is no weekday."""
+    """Reject what is not a weekday."""
     if day not in DAYS:
         raise _unknown("working day", day, DAYS)
 
 
 def _check_time(start: str) -> None:
-    """Reject what is no time of day."""
+    """Reject what is not a time of day."""
     if not _TIME.fullmatch(start):
         raise ToolError(f"{start!r} is not a time; write HH:MM, such as 09:30")
 

@@ -26,12 +26,12 @@ def audit(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
 ) -> Audit:
-    """Diagnose every update of a trainer; call it before ``trainer.train()``.
+    """Diagnose every step of a trainer; call it before ``trainer.train()``.
 
     Args:
         trainer: a TRL trainer.
-        stop: raise at the first update with a proven fault.
-        out: a new folder that stores the audited updates for ``truing check``.
+        stop: raise at the first step with a proven fault.
+        out: a new folder that stores the audited steps for ``truing check``.
         select: codes or families of rules; by default all.
         ignore: codes or families to leave out.
     """

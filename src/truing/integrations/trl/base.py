@@ -1,4 +1,4 @@
-"""The base of all TRL audits: each update is diagnosed as it is made, reported once, and stored on request.
+"""The base of all TRL audits: each step is diagnosed as it is made, reported once, and stored on request.
 
 An audit wraps methods of the trainer and copies samples, rewards and micro-batches. It changes nothing that
 they compute. With several processes (ranks) each records its own rows; the first joins and judges them.
@@ -92,7 +92,7 @@ class Audit(ABC):
             setattr(trainer, name, _wrap(trainer, name, getattr(self, own_name)))
         self.grad_norm: float | None = None  # before clipping
         self.audit_budget, self.started = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
-        self.audit_requested = False  # audit the next update at any cost
+        self.audit_requested = False  # audit the next step at any cost
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clip_grad_norm))
         trainer.add_callback(OptimizerCallback(self))
@@ -113,27 +113,27 @@ class Audit(ABC):
             yield EXAMPLES_NOT_CHECKED, "yellow"
 
     def _writer(self, out: Path | None) -> UpdateWriter | None:
-        """Return the writer of updates, on the first rank."""
+        """Return the writer of steps, on the first rank."""
         if out is None or not self.ranks.is_first:
             return None
         return UpdateWriter(out, token_decoder(self.tokenizer))
 
     @property
     def target(self) -> str:
-        """Return the argument for `truing check`: the folder of stored updates, or RUN."""
+        """Return the argument for `truing check`: the folder of stored steps, or RUN."""
         return "RUN" if self.update_writer is None else str(self.update_writer.folder)
 
     @property
     @abstractmethod
     def has_update(self) -> bool:
-        """Whether there are micro-batches since the last update."""
+        """Whether there are micro-batches since the last step."""
 
     @abstractmethod
     def rows(self, done: int) -> Rows:
-        """Return the rows of this rank since the last update."""
+        """Return the rows of this rank since the last step."""
 
     def metrics(self, rows: Rows) -> dict[str, float]:
-        """Return metrics of an update, by Truing's names."""
+        """Return metrics of a step, by Truing's names."""
         return {}
 
     def examples(self, rows: Rows) -> dict[str, Example]:
@@ -162,7 +162,7 @@ class Audit(ABC):
         )
 
     def usage(self) -> dict[int, Usage]:
-        """Return how often this rank used the rows of each generation in the update."""
+        """Return how often this rank used the rows of each generation in the step."""
         return {}
 
     def facts_of_all(self, parts: Sequence[RankPart]) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Audit(ABC):
         return self.rows(done).averaged(self.ranks.size)
 
     def part(self, done: int) -> RankPart:
-        """Return what this rank has of an update."""
+        """Return what this rank has of a step."""
         rows, state = self.averaged_rows(done), self.state | {"settings": digest_of(self.setup)}
         known = self.examples(rows) if self.ranks.size > 1 and self.compares_examples else {}
         norm = self.numbers.get("grad/norm", math.nan)
@@ -191,7 +191,7 @@ class Audit(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Drop the micro-batches of the last update."""
+        """Drop the micro-batches of the last step."""
 
     def clip_grad_norm(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the gradient norm before clipping; not called if the trainer does not clip."""
@@ -200,9 +200,9 @@ class Audit(ABC):
         return norm
 
     def diagnose(self, done: int) -> None:
-        """Diagnose the update that was just made; the first rank prints new findings."""
-        parts = self.ranks.gather_results("the rows of an update", lambda: self.part(done))
-        findings = self.ranks.on_first("the diagnosis of an update", lambda: self._judge(done, parts))
+        """Diagnose the step that was just made; the first rank prints new findings."""
+        parts = self.ranks.gather_results("the rows of a step", lambda: self.part(done))
+        findings = self.ranks.on_first("the diagnosis of a step", lambda: self._judge(done, parts))
         self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in findings)
         self.facts, self.state = {}, {}
         self.reset()
@@ -210,7 +210,7 @@ class Audit(ABC):
             stop_if_proven(findings)
 
     def _judge(self, done: int, parts: Sequence[RankPart]) -> list[Finding]:
-        """Return the findings in the update of all ranks, and print new ones."""
+        """Return the findings in the step of all ranks, and print new ones."""
         self.facts = joined_facts(parts) | self.facts_of_all(parts) | rank_facts(parts, self.example_counts)
         step = self.step(done, joined(part.rows for part in parts))
         if self.update_writer is not None:
@@ -229,7 +229,7 @@ class Audit(ABC):
         return findings
 
     def audit_update(self, done: int, clip_factor: float) -> None:
-        """Audit before an update: a plain forward of some rows, and the clipped gradient of all rows."""
+        """Audit before a step: a plain forward of some rows, and the clipped gradient of all rows."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
@@ -253,7 +253,7 @@ class Audit(ABC):
 
     @property
     def audit_due(self) -> bool:
-        """Whether to audit the next update."""
+        """Whether to audit the next step."""
         return self.has_update and (
             self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started)
         )

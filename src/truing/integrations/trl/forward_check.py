@@ -24,7 +24,7 @@ REPEATS = 2
 """Random roundings per row: with a router, few roundings change its choice."""
 
 STREAMS = {"trainer": "new_logprob", "sampler": "sampler_logprob", "old": "old_logprob"}
-"""What a plain forward of the policy is compared with, before the first update of a batch."""
+"""What a plain forward of the policy is compared with, before the first step of a batch."""
 
 
 class Differences:
@@ -44,7 +44,7 @@ class Differences:
         self.all.setdefault(name, []).append(difference_K)
 
     def facts(self) -> dict[str, Any]:
-        """Return the differences as facts of an update."""
+        """Return the differences as facts of a step."""
         every = {name: torch.cat(parts) for name, parts in self.all.items()}
         mean = {name: float(difference_K.mean()) for name, difference_K in every.items()}
         median = {name: float(difference_K.median()) for name, difference_K in every.items()}

@@ -41,7 +41,7 @@ def _reference_adapter(policy: Any) -> Iterator[Any]:
 
 
 class GrpoAudit(Audit):
-    """Audits a trainer that samples, grades and updates."""
+    """Audits a trainer that samples, grades and steps."""
 
     wrapped_methods: ClassVar[dict[str, str]] = {
         "_generate_single_turn": "after_generate",
@@ -65,7 +65,7 @@ class GrpoAudit(Audit):
         self.usage_counter = UsageCounter(trainer.args, trainer.num_iterations)
         self.eval_prompts: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
-        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
+        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last step
         self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
         self.updates_of_generation = 0  # since the last generation
         self.generations = 0
@@ -80,7 +80,7 @@ class GrpoAudit(Audit):
 
     @property
     def has_update(self) -> bool:
-        """Whether any micro-batch was trained on since the last update."""
+        """Whether any micro-batch was trained on since the last step."""
         return bool(self.micro_batches)
 
     @property
@@ -92,7 +92,7 @@ class GrpoAudit(Audit):
 
     @property
     def audit_due(self) -> bool:
-        """Whether to audit: only the first update of its generations has the weights that sampled."""
+        """Whether to audit: only the first step of its generations has the weights that sampled."""
         version = self.trainer.state.global_step
         return super().audit_due and all(
             micro.inputs[GENERATION_KEY]["version"] == version for micro in self.micro_batches
@@ -129,11 +129,11 @@ class GrpoAudit(Audit):
         return generated[0]
 
     def rows(self, done: int) -> Rows:
-        """Return the rows of this rank since the last update."""
+        """Return the rows of this rank since the last step."""
         return rows_of(self.micro_batches, self.setup, self.updates_of_generation)
 
     def metrics(self, rows: Rows) -> dict[str, float]:
-        """Return metrics of an update, by Truing's names."""
+        """Return metrics of a step, by Truing's names."""
         return metrics_of(rows.samples, rows.streams)
 
     def examples(self, rows: Rows) -> dict[str, Example]:
@@ -148,7 +148,7 @@ class GrpoAudit(Audit):
         return examples
 
     def usage(self) -> dict[int, Usage]:
-        """Return how often this rank used the rows of each generation in the update."""
+        """Return how often this rank used the rows of each generation in the step."""
         return self.usage_counter.usage(
             [(micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches]
         )
@@ -158,7 +158,7 @@ class GrpoAudit(Audit):
         return {"sample_usage": self.usage_counter.facts([part.usage for part in parts])}
 
     def reset(self) -> None:
-        """Drop the micro-batches; the next update may have the same generation."""
+        """Drop the micro-batches; the next step may have the same generation."""
         self.micro_batches = []
         self.updates_of_generation += 1
 
@@ -273,7 +273,7 @@ class GrpoAudit(Audit):
         """Record the inputs of a loss."""
         if ROW_KEY in inputs and model.training:
             present = {key: x for key, x in inputs.items() if x is not None}
-            # an update may have parts of several generations
+            # a step may have parts of several generations
             generation = self.generations_by_number.get(int(inputs[ROW_KEY][0]) // GENERATION_STRIDE)
             if generation is not None:
                 self.open_micro_batches.append(

@@ -41,7 +41,7 @@ def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, optimizer
 
 
 def metrics_of(rows: Sequence[SampleFacts], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return metrics of an update, by Truing's names."""
+    """Return metrics of a step, by Truing's names."""
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     rewards = rewards[~rewards.isnan()]
     lengths = [sum(turn.end - turn.start for turn in row.turns) for row in rows]

@@ -1,4 +1,4 @@
-"""Digests around the optimizer's step of a trainer, and the diagnosis of each update."""
+"""Digests around the optimizer's step of a trainer, and the diagnosis of each step."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,7 @@ class _AdamW:
 
 
 def _recompute_update(audit: "Audit", update_index: int) -> RecomputedUpdate | None:
-    """Return the update of one weight by AdamW's formula; None for another optimizer."""
+    """Return the step of one weight by AdamW's formula; None for another optimizer."""
     args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
     optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it without its state
     if not isinstance(optimizer, torch.optim.AdamW):
@@ -51,7 +51,7 @@ def _recompute_update(audit: "Audit", update_index: int) -> RecomputedUpdate | N
 
 
 class OptimizerCallback(TrainerCallback):
-    """Records digests around the optimizer's step, and diagnoses each update after it."""
+    """Records digests around the optimizer's step, and diagnoses each step after it."""
 
     def __init__(self, audit: "Audit") -> None:
         self.audit = audit
@@ -77,7 +77,7 @@ class OptimizerCallback(TrainerCallback):
         return self.moments
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Declare the learning-rate schedule, now that updates and the data loader are known."""
+        """Declare the learning-rate schedule, now that steps and the data loader are known."""
         once = draws_examples_once(kwargs.get("train_dataloader"))
         self.audit.compares_examples = once and self.audit.example_counts.known
         known = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
@@ -142,8 +142,8 @@ class OptimizerCallback(TrainerCallback):
         audit.state["policy weights"] = audit.facts["weights"]["after"]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Diagnose the update."""
-        if any(self.audit.ranks.gather("whether there is an update", self.audit.has_update)):
+        """Diagnose the step."""
+        if any(self.audit.ranks.gather("whether there is a step", self.audit.has_update)):
             self.audit.diagnose(state.global_step - 1)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

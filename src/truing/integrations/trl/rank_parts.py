@@ -1,4 +1,4 @@
-"""What each rank has of an update, joined to the facts of all."""
+"""What each rank has of a step, joined to the facts of all."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ STREAMS = ("trainer", "sampler", "old", "reference")
 
 @dataclass(frozen=True)
 class RankPart:
-    """Rows and facts of one rank in an update."""
+    """Rows and facts of one rank in a step."""
 
     rows: Rows
     facts: Mapping[str, Any]
@@ -62,7 +62,7 @@ JOINED: Mapping[str, Callable[[Sequence[Any]], Any]] = {"plain": _plain, "audit"
 
 
 def rank_facts(parts: Sequence[RankPart], copies: Callable[[str], float]) -> dict[str, Any]:
-    """Return the fact ``ranks`` of an update; empty with one rank.
+    """Return the fact ``ranks`` of a step; empty with one rank.
 
     Args:
         parts: of all ranks.

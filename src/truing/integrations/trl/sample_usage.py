@@ -1,4 +1,4 @@
-"""Counts how often the rows of a generation are trained on, over micro-batches and updates."""
+"""Counts how often the rows of a generation are trained on, over micro-batches and steps."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class UsageCounter:
     def __init__(self, args: Any, iterations: int) -> None:
         """``iterations`` are the declared passes over a generation."""
         self.passes, self.micro_batches = iterations, iterations * args.steps_per_generation
-        # an update with more micro-batches than a pass has spans two passes
+        # a step with more micro-batches than a pass has spans two passes
         self.one_pass_per_update = (
             iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
         )
@@ -42,7 +42,7 @@ class UsageCounter:
         self.counts[number].update(rows)
 
     def usage(self, window: Sequence[tuple[int, Tensor]]) -> dict[int, Usage]:
-        """Return the usage of each generation in an update; ``window`` has its rows by micro-batch."""
+        """Return the usage of each generation in a step; ``window`` has its rows by micro-batch."""
         return {
             number: Usage(
                 self.counts[number],
@@ -53,7 +53,7 @@ class UsageCounter:
         }
 
     def facts(self, ranks: Sequence[Mapping[int, Usage]]) -> list[dict[str, Any]]:
-        """Return the fact ``uses`` for each generation in an update, from the usage of all ranks."""
+        """Return the fact ``uses`` for each generation in a step, from the usage of all ranks."""
         usage = []
         for number in sorted({number for of_rank in ranks for number in of_rank}):
             of_ranks = [of_rank[number] for of_rank in ranks if number in of_rank]

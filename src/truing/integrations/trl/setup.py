@@ -72,7 +72,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
     return replace(
         _setup_of_sampling(trainer),
         algo="grpo",
-        # the batch deviation covers the generation; an update may have a part of it
+        # the batch deviation covers the generation; a step may have a part of it
         advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
         advantage_eps=ADVANTAGE_EPS,
         on_policy=one_update and not trainer.use_vllm and trainer.rollout_func is None,

@@ -37,7 +37,7 @@ class SftAudit(Audit):
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
-        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
+        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last step
         self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
         super().__init__(
             trainer, setup_of_sft(trainer), RAW, stop=stop, out=out, select=select, ignore=ignore
@@ -53,11 +53,11 @@ class SftAudit(Audit):
 
     @property
     def has_update(self) -> bool:
-        """Whether any micro-batch was trained on since the last update."""
+        """Whether any micro-batch was trained on since the last step."""
         return bool(self.micro_batches)
 
     def rows(self, done: int) -> Rows:
-        """Return the rows of this rank since the last update."""
+        """Return the rows of this rank since the last step."""
 
         def earlier(count: int) -> int:
             return sum(self.ranks.gather("the number of rows", count)[: self.ranks.rank])
@@ -87,7 +87,7 @@ class SftAudit(Audit):
         return {"batch": self.batch_fact(named, number, len(named), tasks)}
 
     def reset(self) -> None:
-        """Drop the micro-batches: each update has other demonstrations."""
+        """Drop the micro-batches: each step has other demonstrations."""
         self.micro_batches = []
 
     def before_loss(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:

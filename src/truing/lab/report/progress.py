@@ -52,7 +52,7 @@ class LabDisplay:
 
     def on_checking(self) -> None:
         """Show the start of the exact check."""
-        text = f"{self.hypothesis.id}: checking the baseline, two updates of each stage …"
+        text = f"{self.hypothesis.id}: checking the baseline, two steps of each stage …"
         self.console.print(text, markup=False, soft_wrap=True)
 
     def on_run(self, run: Run, lab: Lab) -> None:
@@ -93,7 +93,7 @@ class LabDisplay:
             )
 
     def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], count: int) -> str:
-        """Return the time left, estimated from ended runs, else from the updates of running ones."""
+        """Return the time left, estimated from ended runs, else from the steps of running ones."""
         now = time.monotonic()
         run_seconds = self.run_seconds or [
             (now - each.began) * _total_updates(job) / each.updates for job, each in running if each.updates
@@ -114,4 +114,4 @@ def _progress_text(job: Job, running: RunningProcess) -> str:
     total = _total_updates(job)
     if running.updates in (0, total):
         return "evaluating" if running.updates else "loading"
-    return f"update {running.updates} of {total}"
+    return f"step {running.updates} of {total}"

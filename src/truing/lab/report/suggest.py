@@ -51,7 +51,7 @@ class Suggestion:
     def test(self) -> str:
         """The cheapest test, as text."""
         if self.rules:
-            return f"check {', '.join(self.rules)} on two updates"
+            return f"check {', '.join(self.rules)} on two steps"
         return f"{min_pairs(ERROR_SHARE, DEFAULT_WITHIN)} pairs or more with {' '.join(self.changes)}"
 
     def facts(self) -> dict[str, object]:
@@ -107,8 +107,8 @@ def _from_curves(history: RunHistory) -> Iterator[Suggestion]:
         if best - last > 4 * spread:
             assert stage.learning_rate is not None  # `resolve` fills it
             changes = (f"{history.stage}.learning_rate={stage.learning_rate / 3:g}",)
-            text = f"the reward was {best:.3f} over {quarter} updates, and {last:.3f} over the last {quarter}"
-            yield _arm_suggestion(history, "Updates undo what was learned", text, True, "slower", changes)
+            text = f"the reward was {best:.3f} over {quarter} steps, and {last:.3f} over the last {quarter}"
+            yield _arm_suggestion(history, "Steps undo what was learned", text, True, "slower", changes)
     distance = history.last("kl_all/k3")
     if history.recipe.kl.coef > 0 and distance < 1e-3:
         weight = f"with kl.coef = {history.recipe.kl.coef:g}"

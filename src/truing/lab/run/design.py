@@ -105,7 +105,7 @@ def _resolve_hypothesis_arm(lab: Lab, hypothesis: Hypothesis, label: str, base: 
         return resolve_arm(lab, label, base, changes)
     except RecipeError as error:
         raise LabError(
-            f"arm {label} of {hypothesis.id} is no recipe: {error.what}",
+            f"arm {label} of {hypothesis.id} is not a recipe: {error.what}",
             got=error.got,
             expected=error.expected,
             remedy=error.remedy,

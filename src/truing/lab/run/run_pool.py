@@ -22,7 +22,7 @@ from truing.utils.end_with_parent import child_variables
 from truing.utils.jsonl import dump_json
 
 STOP_TIMEOUT = 600
-"""Seconds that a stopped run may take to end its update and write its checkpoint."""
+"""Seconds that a stopped run may take to end its step and write its checkpoint."""
 
 MEMORY_MARGIN = 1.2
 """A run starts if this many times the memory of another run is free."""
@@ -53,7 +53,7 @@ class RunningProcess:
 
     @property
     def updates(self) -> int:
-        """Number of recorded updates."""
+        """Number of recorded steps."""
         steps = self.folder / "run" / "steps.jsonl"
         return steps.read_bytes().count(b"\n") if steps.exists() else 0
 

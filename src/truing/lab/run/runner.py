@@ -62,7 +62,7 @@ def check_baseline(
 def _run_check(
     lab: Lab, hypothesis: Hypothesis, base: Arm, pool: RunPool, report: ReportEvent
 ) -> CheckResult:
-    """Check two updates of each stage by every rule, in a process."""
+    """Check two steps of each stage by every rule, in a process."""
     began = time.monotonic()
     report("checking", {})
     running = pool.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})

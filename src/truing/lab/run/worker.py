@@ -25,7 +25,7 @@ PlantFault = Callable[[str], AbstractContextManager[None]]
 """Plants a fault by its name; "" is none."""
 
 STOP_SECONDS = 600.0
-"""Seconds for the update that runs when the lab is killed, and its checkpoint."""
+"""Seconds for the step that runs when the lab is killed, and its checkpoint."""
 
 
 def run_worker(folder: Path, plant: PlantFault) -> None:
@@ -71,7 +71,7 @@ def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return each rule's result on two updates of each stage, and the largest value of each metric."""
+    """Return each rule's result on two steps of each stage, and the largest value of each metric."""
     largest: dict[str, float] = {}
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:

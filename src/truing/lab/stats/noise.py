@@ -47,7 +47,7 @@ def _differences(
 ) -> list[float]:
     """Return differences less the mean of their arm; with ``idle``, only of arms without a proven effect.
 
-    An effect varies over seeds, too: that variation is no noise of another arm.
+    An effect varies over seeds, too: that variation is not noise of another arm.
     """
     differences: list[float] = []
     for declaration in declarations:

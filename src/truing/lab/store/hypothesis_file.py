@@ -59,7 +59,7 @@ class Criterion(FrozenModel):
 
 
 class Measure(FrozenModel):
-    """A metric of the check's two updates, and the bound below which it rules a claim out."""
+    """A metric of the check's two steps, and the bound below which it rules a claim out."""
 
     metric: str
     """A metric of docs/metrics.md."""
@@ -73,7 +73,7 @@ class Measure(FrozenModel):
 
 
 class Check(FrozenModel):
-    """An exact check, which settles or narrows the claim without training: rules on two updates."""
+    """An exact check, which settles or narrows the claim without training: rules on two steps."""
 
     rules: tuple[str, ...] = ()
     """Codes or families, as `truing rules` lists them. PROVEN validates the claim."""
@@ -193,14 +193,14 @@ def read_hypothesis(path: Path) -> Hypothesis:
     match = FILE_NAME.fullmatch(path.name)
     if not match:
         raise LabError(
-            f"{path} is no hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
+            f"{path} is not a hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
         )
     try:
         text = read_regular_text(path, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"{path} cannot be read as text", got=error, expected="UTF-8") from error
     block = HEADER_BLOCK.search(text)
-    above = text[: block.start()] if block else text  # a comment in the header is no title
+    above = text[: block.start()] if block else text  # a comment in the header is not a title
     title = re.search(r"^# (.+)$", above, re.MULTILINE)
     if not block or not title:
         raise LabError(

@@ -37,7 +37,7 @@ class Run:
         default_factory=dict[str, float]
     )  # reward of the last evaluation, by task
     prompts: str = ""  # SHA-256 of the training tasks
-    curve: Sequence[float] = ()  # reward of each update; NaN where it has none
+    curve: Sequence[float] = ()  # reward of each step; NaN where it has none
     seconds: float | None = None  # None for a resumed run
     peak_bytes: int = 0
     bounds: Sequence[float] | None = None  # the range of a task's reward; None if unknown

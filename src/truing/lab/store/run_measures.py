@@ -16,7 +16,7 @@ LAST_DIVISOR = 4
 
 
 def run_measures(run: Path) -> dict[str, Any]:
-    """Return metrics, rewards by task of the last evaluation, rewards by update, and a hash of the tasks."""
+    """Return metrics, rewards by task of the last evaluation, rewards by step, and a hash of the tasks."""
     reader = RunReader(run)
     recipe = resolve(reader.run_fact("recipe"))
     stage = recipe.stages[-1]
@@ -40,7 +40,7 @@ def _evaluation_metrics(evaluation: Evaluation) -> Mapping[str, float]:
 
 
 def _last_quarter_means(steps: Sequence[StepLine]) -> Mapping[str, float]:
-    """Return the mean of each metric over the last quarter's updates that have it."""
+    """Return the mean of each metric over the last quarter's steps that have it."""
     last = steps[-max(1, len(steps) // LAST_DIVISOR) :]
     names = {name for row in last for name in row.metrics}
     values_by_name = {

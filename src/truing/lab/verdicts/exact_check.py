@@ -37,7 +37,7 @@ def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:
             yield f"{code} ({strength}: {text})"
     for rule in check.rules:
         if not any(code.startswith(rule) for code in result.results):
-            yield f"{rule} (no update that it applies to)"
+            yield f"{rule} (no step that it applies to)"
     for measure in check.measures:
         value = result.measures.get(measure.metric, math.nan)
         if not value < measure.below:

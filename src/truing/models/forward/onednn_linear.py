@@ -15,7 +15,7 @@ CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 """Environment variables: how many products torch and oneDNN keep prepared, one per shape; else 1,024."""
 
 PREPARED = 128
-"""A pass has some 50 shapes. One takes half a megabyte, and each update brings new ones."""
+"""A pass has some 50 shapes. One takes half a megabyte, and each step brings new ones."""
 
 
 class PackedWeight(Protocol):

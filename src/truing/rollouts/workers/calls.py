@@ -121,7 +121,7 @@ def _encodable(message: Message) -> Message:
 
 
 def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an outcome if JSON can store it; else raise, so that the attempt fails and not the run."""
+    """Return an outcome if JSON can store it; else raise, so that the rollout fails and not the run."""
     json.dumps(dict(outcome), allow_nan=False)
     return outcome
 

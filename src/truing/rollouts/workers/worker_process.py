@@ -107,7 +107,7 @@ class WorkerProcess:
             again = self._exchange(call)
             if again.error or again.value != value:
                 raise ProcessEnded(
-                    "another attempt ended its process, and the replay of its turns replied differently: "
+                    "another rollout ended its process, and the replay of its turns replied differently: "
                     f"{again.error or again.value!r:.300} instead of {value!r:.300}"
                 )
         self._open.add(episode)

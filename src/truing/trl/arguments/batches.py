@@ -21,7 +21,7 @@ class Batches:
 
     @property
     def updates(self) -> int:
-        """Optimizer updates per step."""
+        """Optimizer optimizer steps per step."""
         return self.minibatches * self.inner_epochs
 
     def steps_of(self, updates: float) -> int:
@@ -41,7 +41,7 @@ def sampled_batches(args: TrlConfig, prompts: int, ranks: int, problems: Problem
             problems.add(
                 "generation_batch_size",
                 args.generation_batch_size,
-                f"it is no multiple of the {micro} answers of a batch",
+                f"it is not a multiple of the {micro} rollouts of a batch",
                 f"set {micro * per_generation}",
             )
     if max(per_generation, accumulated) % min(per_generation, accumulated):
@@ -86,7 +86,7 @@ def _check_counts(args: TrlConfig, *names: str) -> None:
 def _batches(
     args: TrlConfig, rows: int, split: tuple[int, int], updates_per_epoch: int, problems: Problems
 ) -> Batches:
-    """Return the batches of a training of ``max_steps`` updates, or of ``num_train_epochs``."""
+    """Return the batches of a training of ``max_steps`` optimizer steps, or of ``num_train_epochs``."""
     minibatches, inner_epochs = split
     per_step = minibatches * inner_epochs
     updates = args.max_steps
@@ -96,7 +96,7 @@ def _batches(
         problems.add(
             "max_steps",
             updates,
-            f"the answers of one generation make {per_step} updates, and a step has all of them",
+            f"the rollouts of one generation make {per_step} optimizer steps, and a step has all of them",
             f"set a multiple of {per_step}",
         )
     return Batches(

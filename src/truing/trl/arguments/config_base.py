@@ -70,7 +70,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, kinds: tuple[Any, ...]) -> bool:
-    """Whether a value can be of one of the types: a text is no number, and a number no list."""
+    """Whether a value can be of one of the types: a text is not a number, and a number no list."""
     if Any in kinds or value is None:
         return True
     if isinstance(value, str):

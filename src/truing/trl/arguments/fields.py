@@ -23,12 +23,14 @@ TRANSLATED = {
     "output_dir": "folder of the run (`output_dir/truing`, `truing-2`, …), of `save_model()` and the card",
     "per_device_train_batch_size": "`prompts_per_step` × `group_size` (SFT: `batch_size`), times"
     " `gradient_accumulation_steps`",
-    "gradient_accumulation_steps": "counts the rollouts of an update; Truing makes micro-batches itself",
-    "max_steps": "`steps`; TRL counts updates, so it is divided by those of a generation batch",
+    "gradient_accumulation_steps": "counts the rollouts of an optimizer step; Truing makes micro-batches"
+    " itself",
+    "max_steps": "`steps`; TRL counts optimizer steps, so it is divided by those of a generation batch",
     "num_train_epochs": "`steps`, from the number of rows, if `max_steps` is not given",
     "learning_rate": "`learning_rate`",
     "lr_scheduler_type": "`optimizer.schedule`: linear, cosine, constant, constant_with_warmup",
-    "warmup_steps": "`optimizer.warmup_steps`; a number below 1 is a share of the steps. TRL's first update"
+    "warmup_steps": "`optimizer.warmup_steps`; a number below 1 is a share of the steps. TRL's first"
+    " optimizer step"
     " has rate 0, Truing's 1/warmup_steps of the peak",
     "optim": "AdamW in float32: `adamw_torch` and `adamw_torch_fused`",
     "weight_decay": "`optimizer.weight_decay`; TRL leaves out biases and norms, Truing decays all",
@@ -40,8 +42,8 @@ TRANSLATED = {
     "use_cpu": '`model.device = "cpu"`',
     "seed": "`seed`; the random numbers are others than TRL's",
     "logging_strategy": "when `state.log_history` gets a line, and `on_log` is called",
-    "logging_steps": "updates that such a line averages; the record has every update",
-    "logging_first_step": "whether the first update has a line of its own",
+    "logging_steps": "steps that such a line averages; the record has every step",
+    "logging_first_step": "whether the first step has a line of its own",
     "report_to": "`track.to`: wandb, trackio, tensorboard, mlflow",
     "run_name": "`name`",
     "project": "`track.project`",

@@ -57,7 +57,8 @@ def rloo_tables(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
         problems.add(
             "num_iterations",
             args.num_iterations,
-            f"Truing's RLOO makes one update per generation, and these arguments make {batches.updates}",
+            "Truing's RLOO makes one optimizer step per generation, and these arguments"
+            f" make {batches.updates}",
             "set num_iterations=1 and leave out steps_per_generation",
         )
     stage = _stage(args, batches) | {"minibatches": 1, "inner_epochs": 1}

@@ -17,7 +17,7 @@ ADAMW = ("adamw_torch", "adamw_torch_fused")
 STRATEGIES = ("no", "steps", "epoch")
 TRACKERS = ("wandb", "trackio", "tensorboard", "mlflow")
 NO_CLIPPING = 1e30
-"""A gradient norm that no update reaches."""
+"""A gradient norm that no optimizer step reaches."""
 
 CORRECTIONS = {
     "token_truncate": "truncate",
@@ -128,7 +128,7 @@ def sampling_tables(args: TrlConfig, max_turns: int | None, problems: Problems) 
     given = dict(args.generation_kwargs or {})
     if others := {key: value for key, value in given.items() if key not in SAMPLING}:
         problems.add(
-            "generation_kwargs", others, "they are no keys of [sampling]", f"use {', '.join(SAMPLING)}"
+            "generation_kwargs", others, "they are not keys of [sampling]", f"use {', '.join(SAMPLING)}"
         )
     sampling = {
         "temperature": args.temperature,

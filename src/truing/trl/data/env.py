@@ -73,11 +73,11 @@ class RowsEnv:
         return Task(name, "trl", prompt.messages, template_kwargs=prompt.template_kwargs, where=prompt.where)
 
     def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
-        """Return the environments of attempts; None if they have none."""
+        """Return the environments of rollouts; None if they have none."""
         return None
 
     def release(self, rollouts: Sequence[Rollout]) -> None:
-        """Let the environments of attempts serve others."""
+        """Let the environments of rollouts serve others."""
 
 
 class ToolsEnv(RowsEnv):
@@ -99,7 +99,7 @@ class ToolsEnv(RowsEnv):
 
 
 class FactoryEnv(RowsEnv):
-    """Tasks whose attempts each have an environment object; it is reset for each, and used again later."""
+    """Tasks whose rollouts each have an environment object; it is reset for each, and used again later."""
 
     has_episodes = True
 
@@ -145,18 +145,18 @@ class FactoryEnv(RowsEnv):
         return ToolEpisode(self._tools(environment), lambda: {"environment": EnvironmentName(environment)})
 
     def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
-        """Return the environments of attempts."""
+        """Return the environments of rollouts."""
         return [rollout.outcome["environment"].environment for rollout in rollouts]
 
     def release(self, rollouts: Sequence[Rollout]) -> None:
-        """Let the environments of attempts serve others."""
+        """Let the environments of rollouts serve others."""
         for rollout in rollouts:
             kind = self._kind(self.rows[rollout.task.task_id])
             self._free[kind].append(rollout.outcome["environment"].environment)
 
     def _reset(self, environment: Any, name: str) -> str:
         """Reset an environment for a task's row; return the text that it adds to the prompt."""
-        routed = None not in self._factories  # then `environment` is no column of the task
+        routed = None not in self._factories  # then `environment` is not a column of the task
         row = self.rows[name]
         columns = {key: row[key] for key in row if not (routed and key == "environment")}
         return reset_text(environment, name, columns)
@@ -168,7 +168,7 @@ class FactoryEnv(RowsEnv):
                 f"reset() returned another text for {name} than before",
                 got=f"{text!r:.200}",
                 expected=f"{self._texts[name]!r:.200}",
-                remedy="all attempts at a row share one prompt: give each row a seed, and reset the"
+                remedy="all rollouts of a row share one prompt: give each row a seed, and reset the"
                 " environment with it",
             )
 

@@ -1,4 +1,4 @@
-"""Resets of TRL's environments: the attempts at a row begin from one state."""
+"""Resets of TRL's environments: the rollouts of a row begin from one state."""
 
 import random
 import threading
@@ -18,7 +18,7 @@ LOCK = threading.Lock()
 def reset_text(environment: Any, task: str, columns: Mapping[str, Any]) -> str:
     """Reset an environment for a task; return the text that it adds to the prompt.
 
-    The global random numbers that ``reset`` draws are the same for all attempts at the task, so that they
+    The global random numbers that ``reset`` draws are the same for all rollouts of the task, so that they
     share a prompt, and a group compares answers rather than the luck of a reset.
     """
     try:

@@ -36,7 +36,7 @@ def rows_of(dataset: Any, argument: str) -> list[Row]:
 
 
 def _is_no_list(dataset: Any) -> bool:
-    """Whether something is no list of rows: a name, splits, a stream, or a table, which lists its columns."""
+    """Whether something is not a list of rows: a name, splits, a stream, or a table with column names."""
     is_other = isinstance(dataset, str | bytes | Mapping) or hasattr(dataset, "columns")
     return is_other or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"))
 

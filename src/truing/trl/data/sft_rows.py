@@ -73,7 +73,7 @@ def _read_columns(row: Row, argument: str, args: SFTConfig) -> tuple[str, ...]:
     if args.dataset_text_field in columns and "prompt" not in columns:
         return (args.dataset_text_field,)
     raise DataError(
-        f"the rows of {argument} are no demonstrations",
+        f"the rows of {argument} are not demonstrations",
         got=f"columns {', '.join(columns)}",
         expected="prompt and completion, or messages, or text",
         remedy=_row_remedy(columns),

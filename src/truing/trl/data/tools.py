@@ -1,4 +1,4 @@
-"""TRL's tools and environments: plain functions, and methods of an object per attempt."""
+"""TRL's tools and environments: plain functions, and methods of an object per rollout."""
 
 import asyncio
 import functools
@@ -79,9 +79,9 @@ def made(factory: Callable[[], Any]) -> Any:
     """Return a new environment of a factory."""
     if not callable(factory):
         raise DataError(
-            "environment_factory is no class or function",
+            "environment_factory is not a class or function",
             got=f"{factory!r:.100}",
-            expected="a class, without (): each attempt gets an object of its own",
+            expected="a class, without (): each rollout gets an object of its own",
         )
     try:
         return factory()

@@ -104,7 +104,7 @@ def check_names(tools: Tools, name: str, key: str) -> None:
                 raise RecipeError(
                     "a name cannot be written in this call format",
                     got=f"{argument!r} of the tool {tool.name!r}",
-                    expected="letters, digits, and signs that are no part of a tag",
+                    expected="letters, digits, and signs that are not part of a tag",
                     remedy='set episode.grammar = "off", or rename it',
                 )
 

@@ -51,7 +51,7 @@ def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> Probe
     """Return the answer of all workers, its fused layers split as ``expected`` has them.
 
     Raises:
-        EngineError: It is no answer of a worker.
+        EngineError: It is not an answer of a worker.
         PublicationError: Workers differ where they should not.
     """
     try:

@@ -243,5 +243,5 @@ def _changed_since(proven: Publication) -> Iterator[None]:
             got=error.got,
             expected=error.expected,
             remedy="answers of the last step may be those of other weights: `truing check RUN` says which"
-            " updates they reached; restart the engine",
+            " steps they reached; restart the engine",
         ) from error

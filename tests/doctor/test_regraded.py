@@ -20,7 +20,7 @@ def judged(step):
 def test_the_value_of_a_group_that_every_attempt_is_paid_is_proven():
     (claim,) = judged(group_paid())
     assert claim.verdict is Verdict.PROVEN
-    assert claim.what == "8 of 8 attempts have the mean of their group's rewards"
+    assert claim.what == "8 of 8 rollouts have the mean of their group's rewards"
 
 
 def test_a_group_of_which_an_attempt_was_not_graded_again_explains_nothing():

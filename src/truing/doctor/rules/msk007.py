@@ -8,14 +8,14 @@ padded sequences, or a sum over micro-batches of unequal size still learns somet
 objective.
 
 How it is measured: The cross-entropy is a mean over demonstrated tokens. Its gradient with respect to each
-of their log-probabilities is −1 ÷ their number, over the whole update, and 0 for all others. The rule
+of their log-probabilities is −1 ÷ their number, over the whole minibatch, and 0 for all others. The rule
 compares the recorded gradient with that, token by token.
 
 Healthy look-alikes: Answers below the threshold of rejection sampling are in the batch, and have no
 gradient. Long demonstrations weigh more than short ones: the mean is over tokens. The learning rate is no
 part of it.
 
-Fix: Divide by the demonstrated tokens of the whole update, counted before it is split. Shift logits and
+Fix: Divide by the demonstrated tokens of the whole minibatch, counted before it is split. Shift logits and
 labels by one, once, in one place.
 
 References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md

@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Compare digests of the same part of the weights, after one update and before the next."""
+    """Compare digests of the same part of the weights, after one step and before the next."""
     stepped = step.facts.get("stepped")
     written = stepped["changed"] if stepped else 0
     before = next((past.facts for past in step.past_of_stage if past.step == step.step - 1), None)

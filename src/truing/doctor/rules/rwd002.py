@@ -1,7 +1,7 @@
 """RWD002: The same answers get other rewards when graded again.
 
 What: Stored answers get other rewards from a second run of the grader. Rewards are on other rows, or every
-attempt has a statistic of its group, or the grader is not deterministic.
+rollout has a statistic of its group, or the grader is not deterministic.
 
 Why it is silent: A reward is a number, and any number works. Rewards on the wrong rows train a policy
 towards nothing. A noisy grader adds its noise to every advantage.
@@ -54,7 +54,7 @@ class Measured(NamedTuple):
     values: int  # distinct values among those
     same: bool  # the same rewards, on other rows
     moved: str  # the permutation from the stored rewards to the others; empty without one
-    of_group: str  # the statistic of its group's rewards that each attempt has; empty without one
+    of_group: str  # the statistic of its group's rewards that each rollout has; empty without one
     odds: float  # log10, that the stored rewards are not those of the grader
     row: int | None  # the first that differs, if it is in the step
     stored: float
@@ -143,7 +143,7 @@ def _whole(step: Step) -> list[list[int]]:
 
 
 def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int]]) -> str:
-    """Return the one statistic of their group's rewards that all attempts have; empty without one."""
+    """Return the one statistic of their group's rewards that all rollouts have; empty without one."""
     whole = [group for group in whole if all(math.isfinite(pairs[i][1]) for i in group)]
     if not any(len({round(pairs[i][1] / ROUNDING) for i in group}) > 1 for group in whole):
         return ""
@@ -161,7 +161,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     moved = measured.other >= MANY and (bool(measured.moved or measured.of_group) or shuffled)
     if moved and measured.of_group:
         what = (
-            f"{measured.other} of {measured.graded} attempts have the {measured.of_group} of their group's"
+            f"{measured.other} of {measured.graded} rollouts have the {measured.of_group} of their group's"
             " rewards"
         )
     elif moved:
@@ -200,7 +200,7 @@ def example() -> Step:
 
 
 def group_paid() -> Step:
-    """Every attempt has the mean of its group."""
+    """Every rollout has the mean of its group."""
     step = example_step(rewards=REWARDS)
     groups: dict[str, list[float]] = {}
     for row, reward in zip(step.samples, REWARDS, strict=True):

@@ -7,7 +7,7 @@ Why it is silent: Weights move, the gradient has a norm, and the loss responds. 
 decay applied twice, moments of another parameter or a wrong step count change the size and direction of the
 step, and no scalar shows it.
 
-How it is measured: For one weight of each step the check reads gradient and moments before the optimizer step,
+How it is measured: For one weight of each step the check reads gradient and moments before the optimizer's,
 computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's numbers, and compares it with the result.
 The tolerance is a hundredth of the step, or eight roundings of the weight. The optimizer's own settings, of
 policy and critic, are compared with the recipe's.

@@ -57,7 +57,7 @@ def train_step(
     done: list[OptimizerStep] = []
     for number, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         learner.ranks.check_same(
-            {"the samples of a minibatch": [sample.sample_id for sample in minibatch]},
+            {"the rows of a minibatch": [sample.sample_id for sample in minibatch]},
             remedy="minibatches must follow from the recipe alone: look for random numbers without a key",
         )
         name = f"{'/'.join(map(str, key))}, optimizer step {number}"

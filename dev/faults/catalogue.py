@@ -113,7 +113,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     57: _by(
         "steps are too large or too small",
         "OPT003 OPT004 OPT008 OPT009 OPT010",
-        "`truing why`: updates are too small",
+        "`truing why`: optimizer steps are too small",
     ),
     58: _by("the optimizer step is missing", "OPT001 OPT003 OPT009"),
     59: _by("the clipped share ignores the advantage's sign", "RAT006"),

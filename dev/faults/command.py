@@ -18,7 +18,7 @@ def faults(  # noqa: PLR0913 - options of a command
     ] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Folder to keep each run and its findings in.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each run's last stage.")] = None,
     dtype: Annotated[
         str | None, typer.Option(help="model.dtype of every run; bfloat16 leaves out what it hides.")
     ] = None,

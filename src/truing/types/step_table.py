@@ -215,7 +215,7 @@ class StepTable(StepNumbers):
 
     def at_each_optimizer_step(self) -> Iterator[tuple[int, Self]]:
         """Yield each optimizer step's number, and the step with all samples and its passes alone."""
-        numbers = self.passes.optimizer_step.unique().tolist()
+        numbers = sorted({int(number) for number in self.passes.optimizer_step})
         for number in numbers:
             chosen_P = self.passes.optimizer_step == number
             passes = self.passes if len(numbers) == 1 else self.passes.select(chosen_P, self.lengths)

@@ -6,10 +6,14 @@ import pytest
 import torch
 from samples import sample
 
+from truing.config import resolve
+from truing.doctor.oracle.task_order import expected_minibatches
+from truing.doctor.rules.opt011 import RULE, never_shuffled
 from truing.learner.optimizer_step import OptimizerStep
+from truing.learner.step import minibatches
 from truing.measurements import moment_digests
 from truing.measurements.moment_digests import MomentDigests
-from truing.measurements.sample_usage import row_usage
+from truing.measurements.sample_usage import other_minibatches, row_usage
 
 A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
 
@@ -110,3 +114,28 @@ def test_a_write_into_weights_after_a_step_is_counted_also_after_the_last(learne
     )  # the first has none before
     table = measured(learner, 2, lambda: (learner.step(), write()))
     assert (table["stepped"]["changed"], table["moments"]["changed"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("epochs", "count"), [(1, 1), (3, 1), (2, 2), (2, 3), (1, 9)])
+def test_the_oracle_has_the_minibatches_of_the_trainer(mini, epochs, count):
+    """Nine minibatches of seven samples: two have none."""
+    stage = resolve({"stages": ["grpo"], "model": {"name": "tiny"}, "env": {"name": "arithmetic"}}).stage(
+        "grpo"
+    )
+    stage = stage.model_copy(update={"inner_epochs": epochs, "minibatches": count})
+    expected = expected_minibatches(5, "grpo", 3, 7, epochs, count)
+    assert expected == list(minibatches(range(7), stage, (5, "grpo", 3)))
+
+
+def test_minibatches_that_are_not_as_declared_are_found_up_to_a_skipped_one():
+    steps = [done(0, A, B), done(1, D, C), done(2, B, A)]
+    for step in steps[:2]:
+        step.micro_batches = [[]]
+    assert other_minibatches("abcd", steps, [[0, 1], [2, 3], [0, 1], [2, 3]]) == [1]
+    assert other_minibatches("abcd", steps[:1], [[1, 0]]) == [0]
+
+
+def test_minibatches_that_are_never_shuffled_are_claimed():
+    (claim,) = RULE.judge(RULE.measure(never_shuffled()))
+    assert claim.what == "minibatches are not those that the seed gives"
+    assert claim.got == "other samples, or another order, in optimizer step 1, 2"

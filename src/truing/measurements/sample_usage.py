@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from truing.config import PolicyStage
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
+from truing.doctor.oracle.task_order import expected_minibatches
 from truing.envs.base import prompt_key
 from truing.learner.optimizer_step import OptimizerStep
 from truing.measurements.measurement import Measurement
@@ -26,9 +27,16 @@ class UsedSamples(Measurement):
         samples = [*(sample for each in steps for sample in each.samples), *step_samples.untrained]
         rows = {each.sample_id: (each.sample_id, each.token_ids, each.prompt_length) for each in samples}
         tasks = {prompt_key(task) for task in step_samples.tasks.values()}
-        epochs = stage.inner_epochs if isinstance(stage, PolicyStage) else 1
+        epochs, minibatches = (
+            (stage.inner_epochs, stage.minibatches) if isinstance(stage, PolicyStage) else (1, 1)
+        )
+        names = [sample.sample_id for sample in step_samples.samples]
+        usage = row_usage(names, steps, epochs)
+        key = self.step.recipe.seed, self.step.stage, self.step.step
+        declared = expected_minibatches(*key, len(names), epochs, minibatches)
+        usage["other_minibatches"] = other_minibatches(names, steps, declared)
         return {
-            "sample_usage": [row_usage([sample.sample_id for sample in step_samples.samples], steps, epochs)],
+            "sample_usage": [usage],
             "batch": batch_fingerprint(
                 rows.values(),
                 number=self.step.step,
@@ -39,6 +47,23 @@ class UsedSamples(Measurement):
             ),
             "held_out": held_out_fact(sampler, step_samples),
         }
+
+
+def other_minibatches(
+    names: Sequence[str], steps: Sequence[OptimizerStep], declared: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return the optimizer steps, from 0, with other samples than declared, or in another order.
+
+    Args:
+        names: of all samples to train on.
+        steps: the optimizer steps, up to a skipped one.
+        declared: indices of the samples of each.
+    """
+    return [
+        each.index
+        for each, indices in zip(steps, declared, strict=False)
+        if each.micro_batches and [sample.sample_id for sample in each.samples] != [names[i] for i in indices]
+    ]
 
 
 def row_usage(names: Sequence[str], steps: Sequence[OptimizerStep], allowed: int) -> SampleUsage:

@@ -370,6 +370,7 @@ class SampleUsage(TypedDict):
     twice: list[Text]
     allowed: Count
     whole: Flag
+    other_minibatches: NotRequired[list[Count]]  # optimizer steps with other samples than declared
 
 
 class Sync(TypedDict):

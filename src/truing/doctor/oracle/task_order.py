@@ -1,4 +1,4 @@
-"""The declared order of tasks: each epoch is a shuffle of all training tasks, by seed, stage and epoch."""
+"""The declared order of tasks, and of a step's samples: shuffles of all of them, by seed and epoch."""
 
 import hashlib
 
@@ -18,6 +18,23 @@ def expected_tasks(seed: int, stage: str, step: int, count: int, total: int) -> 
             shuffles[epoch] = _shuffle(total, f"{seed}\x1f{stage}\x1fepoch\x1f{epoch}")
         drawn.append(shuffles[epoch][place])
     return drawn
+
+
+def expected_minibatches(
+    seed: int, stage: str, step: int, samples: int, epochs: int, minibatches: int
+) -> list[list[int]]:
+    """Return the indices of the samples of each optimizer step of a step: every k-th of the epoch's shuffle.
+
+    With one minibatch an epoch, samples keep their order. A minibatch without samples is left out.
+    """
+    orders = [
+        _shuffle(samples, f"{seed}\x1f{stage}\x1f{step}\x1fminibatches\x1f{epoch}")
+        if minibatches > 1
+        else list(range(samples))
+        for epoch in range(epochs)
+    ]
+    parts = [order[first::minibatches] for order in orders for first in range(minibatches)]
+    return [part for part in parts if part]
 
 
 def _shuffle(total: int, key: str) -> list[int]:

@@ -1,12 +1,14 @@
 """OPT011: Samples of a batch were used more often than others, or than declared.
 
 What: An optimizer step used a sample twice. Or some samples of a batch were in none of its optimizer steps
-and others in several. Or a batch was trained after its optimizer steps were over.
+and others in several. Or a batch was trained after its optimizer steps were over, or its minibatches are not
+shuffled as declared.
 
 Why it is silent: Every used sample is a valid sample: masks, ratios, advantages and the closed form of the
 gradient fit. A missing sample leaves no trace, and an overused batch learns faster at first.
 
-How it is measured: Samples get names when they are sampled. With each optimizer step the check counts which
+How it is measured: A second computation of the shuffle gives the samples of each optimizer step, by the
+recipe's seed. Samples get names when they are sampled. With each optimizer step the check counts which
 samples went forward and backward, and in how many optimizer steps of their batch they were. Over all
 optimizer steps of a batch each sample is in as many as the declared passes over the batch.
 
@@ -39,6 +41,7 @@ class Batch(NamedTuple):
     twice: Sequence[str]  # samples used more than once by one optimizer step
     most: str
     least: str
+    other_minibatches: Sequence[int] = ()  # optimizer steps, from 0, with other samples than the seed gives
 
 
 def measure(step: Step) -> list[Batch]:
@@ -67,6 +70,16 @@ def judge(batches: list[Batch]) -> Iterator[Claim]:
                 specificity=2.6,
             )
 
+        if batch.other_minibatches:
+            numbers = ", ".join(str(number + 1) for number in batch.other_minibatches)
+            yield Claim(
+                Verdict.PROVEN,
+                "minibatches are not those that the seed gives",
+                got=f"other samples, or another order, in optimizer step {numbers}",
+                expected="every k-th sample of a shuffle of the batch, another shuffle in each inner epoch",
+                specificity=2.4,
+            )
+
 
 def _used(rows: Sequence[int], *, allowed: int = 1, whole: bool = True, twice: Sequence[str] = ()) -> Step:
     fact = {"rows": rows, "allowed": allowed, "whole": whole, "twice": twice, "most": "s0", "least": "s7"}
@@ -76,6 +89,13 @@ def _used(rows: Sequence[int], *, allowed: int = 1, whole: bool = True, twice: S
 def example() -> Step:
     """The first of two minibatches is used in place of the second."""
     return _used([4, 0, 4])
+
+
+def never_shuffled() -> Step:
+    """Minibatches are slices of the batch in its order, in each inner epoch."""
+    step = passes()
+    usage = [{**each, "other_minibatches": [0, 1]} for each in step.facts["sample_usage"]]
+    return changed_step(step, facts={"sample_usage": usage})
 
 
 def passes() -> Step:

@@ -20,7 +20,7 @@ def audited(schedule, updates, cost=1000.0):
     facts = []
     for _ in range(updates):
         costs = {"update": cost} | {name: KINDS[name] for name in schedule.due(10**9, has_reference=False)}
-        schedule._count(costs)
+        schedule.count(costs)
         facts.append({"audit_cost": costs})
     return facts
 
@@ -66,7 +66,7 @@ def test_the_first_update_has_a_forward_of_rows_beside_a_reference():
     schedule = AuditSchedule(0.0)
     due = schedule.due(100, has_reference=True)
     assert set(due) == {*GROUPS[0], "rows"}
-    schedule._count({"update": 1000.0} | {name: KINDS[name] for name in due})
+    schedule.count({"update": 1000.0} | {name: KINDS[name] for name in due})
     later = [kind for each in audited(schedule, 4) for kind in each["audit_cost"] if kind != "update"]
     assert later == ["audit", "row_gradient"]
 
@@ -75,7 +75,7 @@ def test_the_first_update_has_a_forward_of_rows_beside_a_reference():
 def test_the_last_update_of_a_short_stage_has_every_audit_that_is_missing(updates):
     schedule = AuditSchedule(0.02)
     for _ in range(updates):
-        schedule._count(
+        schedule.count(
             {"update": 1000.0} | {name: KINDS[name] for name in schedule.due(updates, has_reference=False)}
         )
     assert min(schedule.last_update.values()) >= 0

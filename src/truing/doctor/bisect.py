@@ -250,9 +250,10 @@ def swap_loss(step: Step) -> Swapped | str:
     if not rule.applies(step) or step.missing(rule.needs):
         return "it has no closed form here, or the gradient is not recorded"
     measured = rule.measure(step)
+    compared = sum(each.other.where.compared for each in measured)
     claims = "; ".join(claim.what for claim in rule.judge(measured))
     after = changed_step(step, token_gradient=expected_token_gradients(step))
-    return Swapped(after, bool(claims), claims or with_count(measured.other.where.compared, "token"))
+    return Swapped(after, bool(claims), claims or with_count(compared, "token"))
 
 
 ROUNDING = 1e-3

@@ -52,7 +52,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "ids": ("TOK001", "TOK002", "TOK003", "TOK004"),
     "sampler": ("SMP001", "SMP003", "SMP004"),
     "old": ("RAT001", "RAT003", "RAT007", "RAT008"),
-    "reward": ("RWD002", "RWD008"),
+    "reward": ("RWD002", "RWD008", "TOK006"),
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
     "reference": ("REF001", "REF002", "REF003", "REF004", "REF005"),
     "critic": ("VAL001", "VAL002", "VAL003"),
@@ -112,7 +112,8 @@ def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
         clears = tuple(code for code in _proven_codes(step) if code not in _proven_codes(after))
         return Trial(part, "differs", swapped.detail, _change(step, after), clears)
     if by_rules.state != "not swapped" and (isinstance(swapped, str) or by_rules.state == "differs"):
-        return Trial(part, by_rules.state, by_rules.detail)
+        why_not_swapped = f"; {swapped}" if isinstance(swapped, str) and swap is not None else ""
+        return Trial(part, by_rules.state, by_rules.detail + why_not_swapped)
     if isinstance(swapped, str):
         return Trial(part, "not swapped", swapped if swap is not None else by_rules.detail or swapped)
     return Trial(part, "same", swapped.detail)

@@ -53,6 +53,24 @@ def near_bound(step: Step) -> Tensor:
     )
 
 
+def kl_rounding(step: Step) -> float:
+    """Return by how much float32 moves the token gradients of the KL term, which are near 0 at the reference.
+
+    Automatic differentiation takes the slope of k3 from 1 − e^{−x}, whose last digit is that of 1.
+    """
+    setup = step.setup
+    if not (setup.kl_coef or 0) > 0 or setup.kl_where != "loss" or "kl_mask" not in step.tokens:
+        return 0.0
+    drawn_N = (step.optimizer_step_of_sample >= 0)[step.sample_of_token] & ~_demonstrated(step)
+    mask_N = step.tokens["kl_mask"].bool() & drawn_N
+    if not mask_N.any():
+        return 0.0
+    weight = step.metrics.get("weight/kl", setup.kl_coef or 0.0)
+    return (
+        4 * torch.finfo(torch.float32).eps * weight * float(_aggregation_weight(step, mask_N, drawn_N).max())
+    )
+
+
 def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
     """Return where a logarithm is that of a bound, up to rounding."""
     near_N = torch.zeros(len(log_N), dtype=torch.bool)

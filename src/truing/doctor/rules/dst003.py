@@ -32,7 +32,7 @@ import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_ranks
-from truing.doctor.oracle.token_gradients import expected_token_gradients, near_bound
+from truing.doctor.oracle.token_gradients import expected_token_gradients, kl_rounding, near_bound
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.token_places import optimizer_steps_text
 from truing.doctor.verdict import Claim, Verdict
@@ -60,7 +60,8 @@ def measure(step: Step) -> list[list[Share]]:
 def _shares(step: Step) -> list[Share]:
     expected_N, got_N = expected_token_gradients(step), step.stream("token_gradient").nan_to_num()
     known_N = ~near_bound(step)
-    least = ROUNDING * max(float(expected_N.abs().max()), 1e-30) if len(expected_N) else 0.0
+    least = kl_rounding(step) / ROUNDING
+    least = max(least, ROUNDING * max(float(expected_N.abs().max()), 1e-30) if len(expected_N) else 0.0)
     compared_N = known_N & (expected_N.abs() > least) & (got_N.abs() > least)
     rank_N = step.rank_of_sample[step.sample_of_token]
     return [

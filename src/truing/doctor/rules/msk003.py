@@ -14,7 +14,8 @@ step.
 
 Healthy look-alikes: A gradient of 0 at an advantage of 0, or under the clip. A loss near 0 with a gradient:
 right on-policy. The only possible token has a gradient too, and cannot move. A ratio exactly at a bound of
-the clip: such tokens are not compared. With inner epochs each optimizer step has ratios of its own.
+the clip: such tokens are not compared. With inner epochs each optimizer step has ratios of its own. Where no
+reward differs and the policy is still its reference, the KL's slopes are rounding.
 
 Fix: Tokens with a gradient that must have none (FORCED, TOOL, PROMPT): the loss uses another mask than the
 recorded one; look for a second mask, or one that is lost on the way to the loss. A constant factor is a
@@ -33,7 +34,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
-from truing.doctor.oracle.token_gradients import expected_token_gradients, near_bound
+from truing.doctor.oracle.token_gradients import expected_token_gradients, kl_rounding, near_bound
 from truing.doctor.rule import Rule, has_gradient, has_policy_loss
 from truing.doctor.token_places import Places, optimizer_steps_text, places
 from truing.doctor.verdict import Claim, Verdict
@@ -72,7 +73,7 @@ def _compared(step: Step) -> Measured:
     """Compare one optimizer step; the tolerance follows from float32."""
     expected_N, got_N = expected_token_gradients(step), step.stream("token_gradient").nan_to_num()
     got_N = torch.where(near_bound(step), expected_N, got_N)
-    scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
+    scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING + kl_rounding(step)
     reached_N, nonzero_N = got_N.abs() > scale, expected_N.abs() > scale
     both_N = reached_N & nonzero_N
     quotient_N = got_N[both_N] / expected_N[both_N]
@@ -163,6 +164,16 @@ def minibatches() -> Step:
     return with_token_gradients(step)
 
 
+def at_the_reference() -> Step:
+    """All rewards are equal, and the policy is its reference: the KL's slopes are rounding."""
+    setup = {"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"}
+    step = example_step(rewards=(1.0,) * 8, setup=setup)
+    step = changed_step(step, ref_logprob=step.tokens["new_logprob"] - 1e-7)
+    slope_N = expected_token_gradients(step)
+    coarse_N = (slope_N * 0.9375).masked_fill(~step.tokens["policy_mask"], torch.nan)
+    return changed_step(step, token_gradient=coarse_N.float())
+
+
 RULE = Rule(
     code="MSK003",
     name="gradient-not-as-declared",
@@ -182,5 +193,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(minibatches,),
+    lookalikes=(minibatches, at_the_reference),
 )

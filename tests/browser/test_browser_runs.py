@@ -73,6 +73,17 @@ def test_chosen_runs_have_their_curves_in_one_chart(visit):
     expect(chart.locator(".legend span")).to_have_count(2)
 
 
+def test_boxes_that_are_ticked_before_the_page_is_drawn_again_all_count(visit):
+    page = visit.go("#/runs")
+    page.get_by_label("overlay run-1", exact=True).wait_for()
+    page.evaluate(
+        """() => ["run-1", "run-10", "run-11"].forEach(
+            (name) => document.querySelector(`[aria-label="overlay ${name}"]`).click()
+        )"""
+    )
+    expect(page.locator('figure[aria-label="reward/mean"]').locator(".legend span")).to_have_count(3)
+
+
 @pytest.mark.parametrize("width", [420, 360])
 def test_no_page_is_wider_than_a_phone(board, width):
     with visiting(board, viewport={"width": width, "height": 800}) as visit:

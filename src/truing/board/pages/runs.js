@@ -1,7 +1,7 @@
 // The overview: a row per run, sorted and filtered, and the curves of chosen runs in one chart each.
 import { ago, byName, count, duration, h, interval, sampleSize, setChildren } from "./dom.js";
 import { link, plural, stateBadge, table, verdictBadge } from "./dom.js";
-import { address, get, navigate } from "./api.js";
+import { address, currentAddress, get, navigate } from "./api.js";
 import { compareCurves } from "./compare_curves.js";
 import { filterInput, sortHeader } from "./list_view.js";
 
@@ -79,7 +79,7 @@ export async function runs(page, query, { reload, charts }) {
               header("time", "time", "number"),
               header("activity", "last activity", "number"),
             ],
-            listed.map((each) => runRow(each, query, overlaid)),
+            listed.map((each) => runRow(each, overlaid)),
           ),
         )
       : h(
@@ -121,11 +121,13 @@ export async function runs(page, query, { reload, charts }) {
   charts(() => boxes);
 }
 
-function overlayBox(run, query, overlaid) {
+function overlayBox(run, overlaid) {
   const change = (event) => {
-    const others = overlaid.filter((each) => each !== run.run);
+    // of the address and not of this page, which may be older: another box may have been ticked since
+    const { query: now } = currentAddress();
+    const others = JSON.parse(now.overlay || "[]").filter((each) => each !== run.run);
     const names = event.target.checked ? [...others, run.run] : others;
-    navigate("runs", { ...query, overlay: names.length ? JSON.stringify(names) : "" });
+    navigate("runs", { ...now, overlay: names.length ? JSON.stringify(names) : "" });
   };
   return h("input", {
     type: "checkbox",
@@ -136,7 +138,7 @@ function overlayBox(run, query, overlaid) {
   });
 }
 
-function runRow(run, query, overlaid) {
+function runRow(run, overlaid) {
   const to = link(address("run", { run: run.run }), run.run);
   if (run.state === "cannot be read")
     return h(
@@ -151,7 +153,7 @@ function runRow(run, query, overlaid) {
   return h(
     "tr",
     { class: "to" },
-    h("td", {}, overlayBox(run, query, overlaid)),
+    h("td", {}, overlayBox(run, overlaid)),
     h("td", { class: "wrap run" }, h("b", {}, to), h("div", { class: "quiet" }, run.model)),
     h("td", {}, stateBadge(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
     h("td", {}, progress(run)),

@@ -39,9 +39,10 @@ def test_rewards_of_other_rows_are_reported_as_those():
     assert f"{len(REWARDS)} of {len(REWARDS)} rewards are on other rows" in claim.what
 
 
-def test_a_stored_reward_that_no_further_grading_gives_is_proven():
+def test_a_stored_reward_that_no_further_grading_gives_has_odds():
     (claim,) = judged(other_than_graded())
-    assert claim.verdict is Verdict.PROVEN
+    assert claim.verdict is Verdict.EVIDENCE
+    assert claim.log10_odds == pytest.approx(6.0)
     assert claim.what.startswith(
         "6 of 6 answers get another reward when graded again, and further gradings agree"
     )

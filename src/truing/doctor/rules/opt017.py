@@ -13,7 +13,7 @@ weight changes in proportion to KL ÷ target − 1, within a fifth, times rollou
 rollouts that the change implies must be above 0 and at most that of the step.
 
 Healthy look-alikes: A measured number exactly at its target: nothing changes. A weight of 0 that would be
-below 0. The first step after a rollback, whose weight the guard may have changed.
+below 0. A weight that goes to the recipe's own: a guard's rollback may set it.
 
 Fix: A KL above its target raises its weight, an entropy above its target lowers the bonus.
 
@@ -55,8 +55,14 @@ def measure(step: Step) -> list[Weight]:
     before = next((past.metrics for past in step.past_of_stage if past.step == step.step - 1), None)
     if before is None:
         return []
-    found = (_kl(step, before), _entropy(step, before))
-    return [weight for weight in found if weight is not None]
+    setup = step.setup
+    found = (_kl(step, before), setup.kl_coef), (_entropy(step, before), setup.entropy_coef)
+    return [weight for weight, start in found if weight is not None and not _starts_anew(weight, start)]
+
+
+def _starts_anew(weight: Weight, start: float | None) -> bool:
+    """Return whether the weight went to the recipe's: a guard's rollback may set it."""
+    return weight.now == start != weight.before
 
 
 def _kl(step: Step, before: Mapping[str, float]) -> Weight | None:
@@ -115,6 +121,11 @@ def followed() -> Step:
     return _controlled(0.2, 0.015)
 
 
+def rolled_back() -> Step:
+    """The guard went back, and set the weight that its recipe has now."""
+    return changed_step(_controlled(0.2, 0.1), setup={"entropy_coef": 0.1})
+
+
 def at_zero() -> Step:
     """The entropy is above its target; the bonus is 0 and stays there."""
     past = [past_step(0, metrics={"entropy/mean": 0.9, "weight/entropy": 0.001})]
@@ -131,5 +142,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(followed, at_zero),
+    lookalikes=(followed, at_zero, rolled_back),
 )

@@ -40,7 +40,7 @@ ROUNDING = 1e-5
 """Reward units, and of the reward: rounding of float32 and of a sum in another order."""
 
 ODDS = 6.0
-"""log10 of the odds for a proof: a probability of one in a million, over the whole stage."""
+"""log10 of the odds for evidence: a probability of one in a million, over the whole stage."""
 
 MANY = 8
 """Rewards on other rows, too many for chance."""
@@ -168,18 +168,19 @@ def judge(measured: Measured) -> Iterator[Claim]:
         what = f"{measured.other} of {measured.graded} rewards are on other rows than their answers"
     else:
         what = f"{measured.other} of {measured.graded} answers get another reward when graded again"
-    proven = moved or measured.odds >= ODDS
-    if proven and not moved:
+    odd = not moved and measured.odds >= ODDS
+    if odd:
         what += ", and further gradings agree with the second: the stored rewards are not the grader's"
     yield Claim(
-        Verdict.PROVEN if proven else Verdict.SUSPECT,
+        Verdict.PROVEN if moved else Verdict.EVIDENCE if odd else Verdict.SUSPECT,
         what + (f": {measured.moved}" if moved and measured.moved else ""),
         got=f"{measured.stored:.5g} is stored, {measured.again:.5g} is the second reward"
         + (", with the same rewards overall" if measured.same else ""),
         expected="the same reward for the same answer",
-        remedy="" if proven else "grade one answer ten times: if it varies, the grader is not exact",
+        remedy="" if moved or odd else "grade one answer ten times: if it varies, the grader is not exact",
         row=measured.row,
-        specificity=4 if moved else 3 if proven else 1,
+        specificity=4 if moved else 3 if odd else 1,
+        log10_odds=measured.odds if odd else None,
     )
 
 

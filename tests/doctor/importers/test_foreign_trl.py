@@ -1,6 +1,8 @@
 """A real run of TRL, as it is found in each place that it logs to."""
 
 import hashlib
+import time
+from contextlib import suppress
 
 import datasets
 import pytest
@@ -9,6 +11,7 @@ import wandb
 
 from truing.doctor.importers.detect import read_log
 from truing.doctor.importers.steps import import_run
+from truing.errors import RecordError
 
 STEPS = 3
 PROJECT = "foreign"
@@ -61,7 +64,18 @@ def run_folder(tmp_path_factory):
     from trackio.sqlite_storage import SQLiteStorage
 
     (folder / "trackio.db").symlink_to(SQLiteStorage.get_project_db_path(PROJECT))
+    wait_until_written(folder / "trackio.db")
     return folder
+
+
+def wait_until_written(log):
+    """Return once a tracker that writes in the background has written all steps."""
+    for _ in range(100):
+        with suppress(RecordError):
+            if len(import_run(read_log(log)).steps) >= STEPS:
+                return
+        time.sleep(0.3)
+    pytest.fail(f"{log} has no {STEPS} steps after half a minute")
 
 
 @pytest.mark.integration

@@ -22,8 +22,8 @@ from truing.learner.optimizer_step import loss_mask
 from truing.measurements import checked_rows, plain_forward
 from truing.measurements.row_logits import row_logits
 from truing.models.forward.rounding_noise import random_rounding
-from truing.types.facts import Plain
 from truing.types.sample import Sample
+from truing.types.token_facts import Plain
 
 
 @torch.no_grad()

@@ -14,7 +14,8 @@ from truing.doctor.oracle.learning_rate import declared_rate
 from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.models.forward.rounding_noise import is_coarse
 from truing.models.forward.score import computed_precision
-from truing.types.facts import Facts, Update
+from truing.types.facts import Facts
+from truing.types.weight_facts import Update
 
 ENTRIES = 4096
 """Compared entries of the weight."""

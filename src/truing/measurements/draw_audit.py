@@ -19,8 +19,8 @@ from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import causal_model, computed_precision, distributions
 from truing.models.lora import training_mode
 from truing.types.batch import Batch
-from truing.types.facts import Audit, Replay
 from truing.types.sample import Sample
+from truing.types.token_facts import Audit, Replay
 from truing.utils.rng import permutation
 
 AUDITED_ATTEMPTS = 8

@@ -13,9 +13,10 @@ from truing.measurements.measurement import Measurement
 from truing.measurements.race_replay import turn_key
 from truing.models.forward.score import causal_model, computed_precision
 from truing.types.batch import Batch
-from truing.types.facts import Draws, Facts
+from truing.types.facts import Facts
 from truing.types.sample import Sample
 from truing.types.token import Origin
+from truing.types.token_facts import Draws
 from truing.utils.rng import seed_of, uniforms
 
 MAX_REPLAYED_ENTRIES = 16_000_000

@@ -22,9 +22,9 @@ from truing.models.forward.expert_routes import routers_of
 from truing.models.forward.rounding_noise import random_rounding
 from truing.models.forward.route_support import why_no_replay
 from truing.models.forward.score import causal_model, computed_precision, score
-from truing.types.facts import Placements, Routes
 from truing.types.sample import Sample
 from truing.types.token import Origin
+from truing.types.token_facts import Placements, Routes
 
 Selections = Mapping[int, Selection]
 """By decoder layer: the selections of one row's tokens but the last."""

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from truing.chat import Chat
 from truing.measurements.measurement import Measurement
-from truing.types.facts import Facts, GradedTexts
+from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 from truing.types.token import Origin
+from truing.types.token_facts import GradedTexts
 from truing.utils.format import shorten
 from truing.utils.rng import seed_of
 

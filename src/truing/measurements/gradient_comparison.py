@@ -7,7 +7,7 @@ from torch import Tensor
 
 from truing.distributed.sharded_tensors import whole
 from truing.measurements.weight_digests import rotating_slice
-from truing.types.facts import GradientDifference, GradientMass
+from truing.types.weight_facts import GradientDifference, GradientMass
 
 MIN_GRADIENT_MASS = 1e-3
 """Least Σ |gradient| (1 − p) over tokens for which missing gradients are tested."""

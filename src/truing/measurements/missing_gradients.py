@@ -12,8 +12,8 @@ from truing.measurements.weights_without_gradient import LogprobFn, missing_grad
 from truing.models.forward.collate import collate
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision, score
-from truing.types.facts import MissingGradient
 from truing.types.sample import Sample
+from truing.types.weight_facts import MissingGradient
 
 MAX_ROWS = 4
 """Rows that test for missing gradients."""

@@ -9,7 +9,8 @@ from torch import Tensor
 from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.measurements.weight_digests import rotating_slice
 from truing.models.digest import quick_sum
-from truing.types.facts import BeforeAndAfter, Facts
+from truing.types.facts import Facts
+from truing.types.weight_facts import BeforeAndAfter
 from truing.utils.phase_clock import phase
 
 MAX_ENTRIES = 2_000_000

@@ -18,7 +18,8 @@ from truing.measurements.checked_rows import without_dropout
 from truing.measurements.gradient_comparison import MIN_GRADIENT_MASS, gradient_mass
 from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.measurements.missing_gradients import MAX_ROWS, has_gradient, missing_gradient_of
-from truing.types.facts import BackwardSums, Facts, MissingGradient
+from truing.types.facts import Facts
+from truing.types.weight_facts import BackwardSums, MissingGradient
 
 
 @dataclass

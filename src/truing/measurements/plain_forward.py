@@ -19,8 +19,8 @@ from truing.models.forward.score import causal_model, computed_precision, score
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.ops.kl import kl_k3
-from truing.types.facts import Null, Plain
 from truing.types.sample import Sample
+from truing.types.token_facts import Null, Plain
 
 COMPARED_TOKENS, ROUNDED_TOKENS = 32, 512
 """Tokens of a row whose rounding is measured; and tokens of rows after which no other row is rounded."""

@@ -12,10 +12,11 @@ from truing.config import Recipe
 from truing.errors import ModelError
 from truing.measurements.measurement import Measurement
 from truing.rollouts.sampler import Sampler
-from truing.types.facts import Facts, PromptDifference, Prompts
+from truing.types.facts import Facts
 from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.token import Origin
+from truing.types.token_facts import PromptDifference, Prompts
 
 MAX_TASKS = 32
 """Tasks of an update whose prompts are rendered again."""

@@ -1,7 +1,8 @@
 """What the engine said of the weights that sampled a step."""
 
 from truing.measurements.measurement import Measurement
-from truing.types.facts import Facts, Publication
+from truing.types.batch_facts import Publication
+from truing.types.facts import Facts
 
 
 class PublishedWeights(Measurement):

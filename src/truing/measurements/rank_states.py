@@ -14,7 +14,8 @@ from truing.measurements.moment_digests import MAX_ENTRIES
 from truing.measurements.weight_digests import rotating_slice
 from truing.models.digest import joint_sum, quick_sum, quick_sums
 from truing.rollouts.sampler import Sampler
-from truing.types.facts import Facts, RowsOfRanks
+from truing.types.batch_facts import RowsOfRanks
+from truing.types.facts import Facts
 from truing.utils.rng import uniforms
 
 State = dict[str, str | list[float]]

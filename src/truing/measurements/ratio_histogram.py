@@ -6,8 +6,9 @@ from truing.measurements.measurement import Measurement
 from truing.metrics.token_numbers import drop_nan, token_ratio
 from truing.ops.losses import Objective
 from truing.ops.ratio_histogram import ratio_counts, ratio_edges
-from truing.types.facts import EpochRatios, Facts
+from truing.types.facts import Facts
 from truing.types.step_table import StepTable
+from truing.types.token_facts import EpochRatios
 
 
 class RatioHistograms(Measurement):

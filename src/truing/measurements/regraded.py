@@ -8,7 +8,8 @@ from truing.measurements.measurement import Measurement
 from truing.rewards import GradeResult
 from truing.rewards.judge import Judge
 from truing.rollouts.collect import GradeFn
-from truing.types.facts import Facts, Regraded
+from truing.types.batch_facts import Regraded
+from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 from truing.utils.rng import seed_of

@@ -30,8 +30,8 @@ from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision
 from truing.models.forward.tree_attention import largest_scores
-from truing.types.facts import GradientMass, RowGradients
 from truing.types.sample import Sample
+from truing.types.weight_facts import GradientMass, RowGradients
 
 
 class SumOfRows(Measurement):

@@ -11,7 +11,8 @@ from truing.learner.optimizer_step import OptimizerStep
 from truing.measurements.measurement import Measurement
 from truing.rollouts.sampler import Sampler
 from truing.rollouts.step_samples import StepSamples
-from truing.types.facts import Facts, HeldOut, SampleUsage
+from truing.types.batch_facts import HeldOut, SampleUsage
+from truing.types.facts import Facts
 
 
 class UsedSamples(Measurement):

@@ -14,8 +14,8 @@ from truing.measurements.measurement import Measurement
 from truing.models.adapter_config import declared_scale
 from truing.models.forward.score import causal_model
 from truing.models.quantized_linear import QuantizedLinear, plain_weight
-from truing.types.facts import Sync
 from truing.types.sample import Sample
+from truing.types.weight_facts import Sync
 
 
 class SamplerLayer(Measurement):

@@ -7,7 +7,8 @@ from truing.config.stages import SftConfig
 from truing.doctor.oracle.task_order import expected_tasks
 from truing.measurements.measurement import Measurement
 from truing.rollouts.sampler import Sampler
-from truing.types.facts import Facts, Tasks
+from truing.types.batch_facts import Tasks
+from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 
 

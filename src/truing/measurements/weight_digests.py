@@ -9,7 +9,8 @@ from torch import Tensor
 from truing.distributed.sharded_tensors import whole_tables
 from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.models.digest import joint_sum, quick_sums
-from truing.types.facts import Facts, Weights
+from truing.types.facts import Facts
+from truing.types.weight_facts import Weights
 
 MAX_WEIGHTS = 8_000_000
 """Weights per digest, some 30 ms: all of an adapter; another slice of a full model in each step."""

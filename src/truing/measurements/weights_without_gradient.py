@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truing.distributed.sharded_tensors import copy_whole, whole
-from truing.types.facts import MissingGradient
+from truing.types.weight_facts import MissingGradient
 
 PERTURBATION = 1e-2
 """Size of a perturbation relative to the weight's root mean square; to 1 if the weight is all 0."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 from torch import Tensor
 
-from truing.types.facts import Batch
+from truing.types.batch_facts import Batch
 
 MAX_ROWS = 32
 """Samples in a fingerprint, the first by name: enough for any odds, and some 2 kB of the record."""

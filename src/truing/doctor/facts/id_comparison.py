@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from truing.types.facts import IdDifference, Ids
+from truing.types.token_facts import IdDifference, Ids
 
 
 class IdPair(NamedTuple):

@@ -34,7 +34,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.facts import Regraded
+from truing.types.batch_facts import Regraded
 
 ROUNDING = 1e-5
 """Reward units, and of the reward: rounding of float32 and of a sum in another order."""

@@ -40,7 +40,8 @@ from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_fact
 from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.sample_usage import Usage
 from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditBudget
-from truing.types.facts import Batch, Facts
+from truing.types.batch_facts import Batch
+from truing.types.facts import Facts
 from truing.types.sampling_params import SamplingParams
 from truing.types.step_table import StepNumbers
 

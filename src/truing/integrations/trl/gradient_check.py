@@ -21,8 +21,8 @@ from truing.measurements.gradient_comparison import (
 from truing.measurements.weight_digests import rotating_slice
 from truing.measurements.weights_without_gradient import missing_gradient
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
-from truing.types.facts import GradientDifference, MissingGradient
 from truing.types.sampling_params import SamplingParams
+from truing.types.weight_facts import GradientDifference, MissingGradient
 
 
 def gradient_sum_facts(

@@ -1,0 +1,107 @@
+"""Facts on the samples of a step: their tasks, rewards, use, engine and ranks; see ``facts.py``."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from truing.types.values import Count, Flag, Integer, Number, NumberOrNaN, Text
+
+
+class Batch(TypedDict):
+    """Names and digests of a batch's rows."""
+
+    number: Count
+    rows: list[Annotated[list[Text], Field(min_length=3, max_length=3)]]
+    distinct: Count
+    drawn: Count
+    total: Count | None
+    tasks: NotRequired[Text]
+    alike: NotRequired[Count | None]
+    prompts: NotRequired[Text]
+
+
+class HeldOut(TypedDict):
+    """Training tasks that are evaluation tasks too."""
+
+    tasks: Count
+    trained: list[Text]
+    count: Count
+    declared: Flag
+
+
+class Tasks(TypedDict):
+    """The tasks of a step beside those that its seed gives."""
+
+    asked: Count
+    other: Count
+    at: NotRequired[Count]
+    got: NotRequired[Text]
+    expected: NotRequired[Text]
+    incomplete: NotRequired[Count]  # groups with other rollouts than 0 to size − 1
+    group: NotRequired[Text]  # the first of those
+    rollouts: NotRequired[list[Count]]  # of that group
+    size: NotRequired[Count]
+
+
+class PublishedRows(TypedDict):
+    """Fixed rows, scored by an engine."""
+
+    largest: Number
+    tolerance: Number
+    median: NotRequired[Number]
+
+
+class Publication(TypedDict):
+    """The receipt of weights that were published to an engine."""
+
+    version: Integer
+    rows: PublishedRows
+    surviving: NotRequired[Number | None]
+    behind: NotRequired[Integer]
+
+
+class RowsOfRanks(TypedDict):
+    """The rows that each rank computed."""
+
+    due: Count
+    missing: list[Text]
+    missing_count: Count
+    idle: list[Count]
+    twice: list[tuple[Text, list[Count]]]
+    twice_count: Count
+    of_rank: list[list[Text]]
+    shared: NotRequired[list[Text]]
+    shared_count: NotRequired[Count]
+
+
+class Ranks(TypedDict):
+    """The state of all ranks."""
+
+    state: Mapping[Text, Sequence[Text] | Sequence[Literal[""] | list[NumberOrNaN]]]
+    norms: list[list[list[NumberOrNaN]]]
+    rows: list[RowsOfRanks]
+    draws: NotRequired[list[tuple[Count, Count]]]
+
+
+class Regraded(TypedDict):
+    """A rollout that was graded again: its reward, or that of one of its turns."""
+
+    sample_id: Text
+    stored: Number
+    again: NumberOrNaN
+    further: NotRequired[list[NumberOrNaN]]  # of a rollout whose second reward differs
+    turn: NotRequired[Count]
+
+
+class SampleUsage(TypedDict):
+    """How often the rows of a batch are used."""
+
+    rows: list[Count]
+    most: Text
+    least: Text
+    twice: list[Text]
+    allowed: Count
+    whole: Flag
+    other_minibatches: NotRequired[list[Count]]  # optimizer steps with other samples than declared

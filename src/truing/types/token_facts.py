@@ -1,0 +1,161 @@
+"""Facts on tokens: their ids and texts, draws, log-probabilities and experts; see ``facts.py``."""
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from truing.types.values import Count, Integer, Number, NumberOrNaN, Place, Text
+
+
+class Replay(TypedDict):
+    """Draws that were replayed in an audit."""
+
+    tokens: Count
+    missed: Count
+    largest: Number
+    where: Place
+    instead: NotRequired[Text]
+    rows: NotRequired[dict[Text, tuple[Count, Count]]]
+    device: NotRequired[Text]
+    rounding: NotRequired[Number]
+
+
+class Audit(TypedDict):
+    """Bets on the sampler's distributions, by feature."""
+
+    tokens: Count
+    gains: dict[Text, list[NumberOrNaN]]
+    replay: NotRequired[Replay]
+
+
+class Draws(TypedDict):
+    """Draws replayed by the step's own forward."""
+
+    tokens: Count
+    missed: Count
+    largest: Number
+    where: Place
+
+
+class IdDifference(TypedDict):
+    """The first difference of sampled and trained ids."""
+
+    sample_id: Text
+    position: Count
+    drawn: Integer | None
+    trained: Integer | None
+    drawn_length: Count
+    trained_length: Count
+
+
+class Ids(TypedDict):
+    """The comparison of sampled and trained ids."""
+
+    equal: Count
+    total: Count
+    rows: Count
+    first: IdDifference | None
+
+
+class GradedTexts(TypedDict):
+    """Graded texts beside the decoded ids."""
+
+    checked: Count
+    other: Count
+    sample_id: NotRequired[Text]  # of the first that differs
+    got: NotRequired[Text]
+    expected: NotRequired[Text]
+
+
+class Opening(TypedDict):
+    """The template's ids before a demonstration."""
+
+    demonstrated: list[Integer]
+
+
+class Rendered(TypedDict):
+    """A rendered prompt."""
+
+    tokens: Count
+    text: Text
+
+
+class PromptDifference(TypedDict, total=False):
+    """Where a prompt first differs from its task's; empty if none does."""
+
+    sample_id: Text
+    task_id: Text
+    at: Count
+    got: Rendered
+    expected: Rendered
+
+
+class Prompts(PromptDifference):
+    """Prompts, rendered again from their tasks."""
+
+    asked: Count
+    other: Count
+
+
+class Null(TypedDict):
+    """How far the trainer is from itself."""
+
+    logprob: Number
+    k3: NotRequired[Number]
+    rounding: NotRequired[Number]
+
+
+class Plain(TypedDict):
+    """Log-probabilities beside those of a plain forward, by stream."""
+
+    device: Text
+    tokens: NotRequired[Count]
+    rows: NotRequired[Count]
+    trainer: NotRequired[Number]
+    alone: NotRequired[Number]
+    sampler: NotRequired[Number]
+    reference: NotRequired[Number]
+    old: NotRequired[Number]
+    itself: NotRequired[Number]
+    rounding: NotRequired[Number]
+    reference_rounding: NotRequired[Number]
+    mean: NotRequired[dict[Text, NumberOrNaN]]
+    median: NotRequired[dict[Text, NumberOrNaN]]
+    where: NotRequired[dict[Text, Place]]
+
+
+class Placements(TypedDict):
+    """Shares of recorded experts that differ."""
+
+    sets: Number
+    here: Number
+    before: Number
+    after: Number
+    other: NotRequired[Number]
+
+
+class Routes(TypedDict):
+    """The experts that engine and trainer selected."""
+
+    device: Text
+    rounding: NumberOrNaN
+    record: NotRequired[Placements]
+    replay: NotRequired[Placements]
+    scores: NotRequired[Number]
+
+
+class EpochRatios(TypedDict):
+    """Importance ratios of an inner epoch: bins with their counts, by the sign of the advantage."""
+
+    scored: Count
+    positive: list[tuple[Count, Count]]
+    negative: list[tuple[Count, Count]]
+    zero: list[tuple[Count, Count]]
+
+
+class Ratios(TypedDict):
+    """Importance ratios of a step."""
+
+    level: Text
+    edges: list[Number]
+    epochs: list[EpochRatios]

@@ -1,0 +1,134 @@
+"""Facts on weights, gradients and the optimizer; see ``facts.py``."""
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from truing.types.values import Count, Flag, Number, Text
+
+
+class BeforeAndAfter(TypedDict):
+    """Digests of state after a step and before the next one."""
+
+    before: Text
+    changed: Count
+    next: Text
+
+
+class Weights(TypedDict):
+    """Digests of a slice of the weights around a step, and of the next step's slice."""
+
+    before: Text
+    after: Text
+    next: Text
+    still: NotRequired[list[Text]]
+
+
+class Digests(TypedDict):
+    """A measured digest and the declared one."""
+
+    digest: Text
+    declared: Text
+
+
+class Update(TypedDict):
+    """A second computation of one weight's optimizer step."""
+
+    weight: Text
+    largest: Number
+    step: Number
+    rounding: Number
+    swallowed: NotRequired[Number]
+
+
+class Clip(TypedDict):
+    """The gradient's norm at the optimizer step."""
+
+    norm: Number
+    eps: Number
+
+
+class Sync(TypedDict):
+    """One layer of the sampler beside the trainer's."""
+
+    layer: Text
+    largest: Number
+    scale: Number
+    eps: NotRequired[Number]
+
+
+class ReferenceSync(TypedDict):
+    """One weight of the reference around a sync."""
+
+    weight: Text
+    due: Flag
+    moved: Number
+    apart: Number
+    largest: Number
+    rounding: Number
+
+
+class MissingGradient(TypedDict):
+    """A weight without a gradient that the loss depends on."""
+
+    weight: Text
+    moved: Number
+    silent: Count
+    rounding: NotRequired[Number]
+
+
+class BackwardSums(TypedDict):
+    """The sum of backward gradients beside the optimizer's gradient."""
+
+    weights: Count
+    wrong: list[Text]
+    count: Count
+    relative: Number
+    foreign: list[Text]
+    steps: Count
+    calls: Count
+    factor: Number | None
+    critic_factor: NotRequired[Number | None]
+    ranks: NotRequired[Count]
+    silent: NotRequired[list[Text]]
+    silent_count: NotRequired[Count]
+    missing_gradient: NotRequired[MissingGradient | None]
+
+
+class GradientDifference(TypedDict):
+    """Two gradients: their lengths, that of the difference, and the cosine between them."""
+
+    norm: Number
+    trainer: Number
+    difference: Number
+    cosine: NotRequired[Number]
+
+
+class GradientMass(TypedDict):
+    """Σ |token gradient|, and Σ |token gradient| (1 − p)."""
+
+    pulled: Number
+    free: Number
+
+
+class Gradients(GradientDifference):
+    """A second gradient beside the trainer's."""
+
+    rows: Count
+    device: Text
+    pulled: Number
+    rounding: NotRequired[Number]
+    attention: NotRequired[Number]
+
+
+class PlainGradient(Gradients):
+    """By a plain forward and backward."""
+
+    null: Number
+
+
+class RowGradients(Gradients):
+    """The sum of the rows' gradients."""
+
+    free: Number
+    missing_gradient: NotRequired[MissingGradient | None]

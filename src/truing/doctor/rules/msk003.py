@@ -19,7 +19,8 @@ reward differs and the policy is still its reference, the KL's slopes are roundi
 
 Fix: Tokens with a gradient that must have none (FORCED, TOOL, PROMPT): the loss uses another mask than the
 recorded one; look for a second mask, or one that is lost on the way to the loss. A constant factor is a
-denominator, the opposite sign a sign, exchanged neighbours a shift, one whole row a row's own weight.
+denominator, the opposite sign a sign, exchanged neighbours a shift, one whole row a row's own weight. In
+some optimizer steps alone: look for what changes between them.
 
 References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2402.03300,
 https://arxiv.org/abs/2503.20783

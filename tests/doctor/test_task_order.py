@@ -6,7 +6,7 @@ import pytest
 
 from truing.doctor.oracle.task_order import expected_tasks
 from truing.doctor.rules.smp013 import RULE, chosen_by_reward
-from truing.measurements.task_order import task_order_fact
+from truing.measurements.task_order import task_fact
 from truing.rollouts.sampler import Sampler
 
 TOTAL, COUNT = 7, 3
@@ -40,7 +40,7 @@ def fact(order, extra=(), kept=(0, 1)):
         for k in kept
     }
     setting = SimpleNamespace(stage=SimpleNamespace(prompts_per_step=COUNT, group_size=2))
-    return task_order_fact(sampler, setting, "sft", 2, rollouts)
+    return task_fact(sampler, setting, "sft", 2, rollouts)
 
 
 DECLARED = expected_tasks(5, "sft", 2, COUNT, TOTAL)

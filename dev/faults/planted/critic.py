@@ -3,12 +3,9 @@
 import torch
 
 from dev.faults.fault import Fault, patched
+from dev.faults.healthy_runs import PPO
 
-PPO = {
-    "stages": ["sft", "ppo"],
-    "sft.steps": 20,
-    "ppo": {"steps": 4, "prompts_per_step": 16, "learning_rate": 0.001, "inner_epochs": 2, "minibatches": 2},
-}
+CRITIC = PPO | {"sft.steps": 20}
 
 
 def _of_critic(**settings):
@@ -31,7 +28,7 @@ CRITIC_RATE_TIMES_TEN = Fault(
     what="the critic learns at ten times its declared rate",
     plant=lambda: _of_critic(lr=3e-3),
     expected=("OPT003",),
-    changes=PPO,
+    changes=CRITIC,
 )
 
 
@@ -41,7 +38,7 @@ CRITIC_DECAYS = Fault(
     what="the critic's weights decay, which the recipe does not declare",
     plant=lambda: _of_critic(weight_decay=1.0),
     expected=("OPT003",),
-    changes=PPO,
+    changes=CRITIC,
 )
 
 
@@ -51,7 +48,7 @@ CRITIC_EPSILON = Fault(
     what="the critic's ε is a thousand, and its steps are nearly 0",
     plant=lambda: _of_critic(eps=1e3),
     expected=("OPT003",),
-    changes=PPO,
+    changes=CRITIC,
 )
 
 
@@ -72,7 +69,7 @@ CRITIC_NOT_RESTORED = Fault(
     what="a resumed run has the policy of the checkpoint, and a new critic",
     plant=lambda: patched("truing.learner.learner:Learner.restore", _critic_not_restored),
     expected=("OPT002",),
-    changes=PPO | {"checkpoint_every": 1, "trainer.ranks": 2},
+    changes=CRITIC | {"checkpoint_every": 1, "trainer.ranks": 2},
     resumed_after=2,
 )
 
@@ -94,5 +91,5 @@ CRITIC_WRITTEN_ONCE = Fault(
     what="code outside the optimizer writes into the critic's head before one step",
     plant=lambda: patched("truing.learner.learner:Learner.set_learning_rates", _critic_written),
     expected=("OPT002",),
-    changes=PPO,
+    changes=CRITIC,
 )

@@ -7,20 +7,10 @@ from typing import Any
 import torch
 
 from dev.faults.fault import Fault, patched
+from dev.faults.healthy_runs import PPO
 
 INNER = {"grpo.inner_epochs": 2, "grpo.minibatches": 2, "grpo.learning_rate": 1e-2}
-PPO = {
-    "stages": ["sft", "ppo"],
-    "sft.steps": 20,
-    "ppo": {
-        "steps": 3,
-        "prompts_per_step": 16,
-        "learning_rate": 0.001,
-        "value_learning_rate": 1e-2,
-        "inner_epochs": 2,
-        "minibatches": 2,
-    },
-}
+CRITIC = PPO | {"sft.steps": 20, "ppo.value_learning_rate": 1e-2}
 
 
 def _in_steps(chosen: Callable[[int], bool], target: str, make: Callable[[Any], Any]) -> Any:
@@ -136,7 +126,7 @@ VALUE_LOSS_DOUBLED_LATER = Fault(
     what="the value loss is doubled after the first optimizer step",
     plant=lambda: _in_steps(_later, "truing.algos.loss_terms:value_loss", _doubled),
     expected=("VAL003",),
-    changes=PPO,
+    changes=CRITIC,
 )
 
 
@@ -153,7 +143,7 @@ VALUE_CLIP_LEFT_OUT = Fault(
     what="the declared clip of values is missing",
     plant=lambda: patched("truing.algos.loss_terms:value_loss", _without_value_clip),
     expected=("VAL003",),
-    changes=PPO | {"ppo": {**PPO["ppo"], "value_clip": 0.01}},
+    changes=CRITIC | {"ppo.value_clip": 0.01},
 )
 
 
@@ -170,7 +160,7 @@ RETURNS_OF_NEIGHBOURS_ONCE = Fault(
     what="in the second of four optimizer steps the critic learns the returns of the sample before",
     plant=lambda: _in_steps(_once, "truing.algos.loss_terms:value_loss", _returns_of_neighbours),
     expected=("VAL003",),
-    changes=PPO,
+    changes=CRITIC,
 )
 
 
@@ -187,5 +177,5 @@ OLD_VALUE_MOVES = Fault(
     what="values are clipped around themselves, so never",
     plant=lambda: patched("truing.algos.loss_terms:value_loss", _old_value_moves),
     expected=("VAL003",),
-    changes=PPO | {"ppo": {**PPO["ppo"], "value_clip": 0.01}},
+    changes=CRITIC | {"ppo.value_clip": 0.01},
 )

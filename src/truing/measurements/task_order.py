@@ -1,6 +1,6 @@
 """Whether a step samples the tasks that the recipe's seed gives it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from truing.algos import UpdateConfig
 from truing.config.stages import SftConfig
@@ -22,10 +22,10 @@ class TaskOrder(Measurement):
         """Return how many differ, and the first difference."""
         step = self.step
         setting, rollouts = step.learner.setting, step.samples.rollouts
-        return {"tasks": task_order_fact(step.sampler, setting, step.stage, step.step, rollouts)}
+        return {"tasks": task_fact(step.sampler, setting, step.stage, step.step, rollouts)}
 
 
-def task_order_fact(
+def task_fact(
     sampler: Sampler, setting: UpdateConfig, stage: str, step: int, rollouts: Mapping[str, Rollout]
 ) -> Tasks:
     """Compare the tasks of a step with the declared ones, and the rollouts of their groups.
@@ -44,12 +44,20 @@ def task_order_fact(
     if other:
         fact["at"], fact["got"], fact["expected"] = other[0], got[other[0]], expected[other[0]]
     size = 1 if isinstance(cfg, SftConfig) else cfg.group_size
-    indices_of: dict[str, list[int]] = {f"{seed}/{stage}/{step}/{index}": [] for index in range(count)}
-    for rollout in rollouts.values():
-        if rollout.group_id in indices_of:
-            indices_of[rollout.group_id].append(int(rollout.rollout_id.rpartition("/")[2]))
-    incomplete = [name for name, found in indices_of.items() if found and sorted(found) != [*range(size)]]
-    if incomplete:
-        fact["incomplete"], fact["group"] = len(incomplete), incomplete[0]
-        fact["rollouts"], fact["size"] = sorted(indices_of[incomplete[0]]), size
+    groups = [f"{seed}/{stage}/{step}/{index}" for index in range(count)]
+    if incomplete := _incomplete(groups, rollouts, size):
+        first = next(iter(incomplete))
+        fact["incomplete"], fact["group"] = len(incomplete), first
+        fact["rollouts"], fact["size"] = incomplete[first], size
     return fact
+
+
+def _incomplete(groups: Sequence[str], rollouts: Mapping[str, Rollout], size: int) -> dict[str, list[int]]:
+    """Return the indices of the rollouts of each group that has others than 0 to ``size`` − 1."""
+    indices: dict[str, list[int]] = {name: [] for name in groups}
+    for rollout in rollouts.values():
+        if rollout.group_id in indices:
+            indices[rollout.group_id].append(int(rollout.rollout_id.rpartition("/")[2]))
+    return {
+        name: sorted(found) for name, found in indices.items() if found and sorted(found) != [*range(size)]
+    }

@@ -46,7 +46,7 @@ docs: .venv/.docs
 # Every page that is made from the code; tests fail where one is stale.
 pages: .venv/.dev
 	mkdir -p build
-	for page in recipes metrics measurements cli trl; do \
+	for page in recipes metrics measurements why cli trl; do \
 	  $(BIN)/python -m dev.pages.$$page > build/page && cp build/page docs/$$page.md || exit 1; done
 	$(BIN)/python -m dev.faults.catalogue > build/page && cp build/page docs/coverage.md
 	$(BIN)/python -m dev.pages.schema > build/page && cp build/page src/truing/config/recipe.schema.json

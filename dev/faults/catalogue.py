@@ -77,7 +77,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     35: _by("dropout in the loss's forward", "RAT002 RAT008 SMP005 OPT009"),
     36: _by("a sequence ratio in place of a token ratio", "MSK003 VAL003"),
     37: _by(
-        "groups of equal reward", "ADV004", "`truing why` splits them: all right, all wrong, dead verifier"
+        "groups of equal reward", "ADV004", "`truing why` splits them: solved, too hard, not paid, alike"
     ),
     38: _by("equal rewards have advantages from rounding", "ADV003"),
     39: _by("noise becomes full advantages", "ADV007"),

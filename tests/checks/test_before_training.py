@@ -10,7 +10,7 @@ from truing.errors import DataError, ModelError, RewardError
 from truing.models import tiny as tiny_model
 from truing.record import RunReader
 from truing.rollouts.collect import EpisodeContext
-from truing.trainer.startup_checks import check_demonstrations, task_findings
+from truing.trainer.startup_checks import check_demonstrations, task_findings, task_report
 from truing.types.sampling_params import SamplingParams
 
 
@@ -19,7 +19,7 @@ def episode_context(env, chat):
 
 
 def run_findings(env, chat):
-    return list(task_findings(episode_context(env, chat), env.tasks("train"), env.tasks("eval")))
+    return list(task_findings(task_report(episode_context(env, chat), env.tasks("train"), env.tasks("eval"))))
 
 
 def test_a_correct_template_has_no_findings(chat):

@@ -1,5 +1,6 @@
 """All checks of a recipe, in the order of the report."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -49,6 +50,9 @@ CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
 class CheckReport(dict[str, CheckResult]):
     """The result of each check by name; ``str`` gives the report as text."""
 
+    demonstrated: Mapping[str, Sequence[float]] = {}
+    """What each demonstration earned, by family of tasks."""
+
     @property
     def findings(self) -> list[Finding]:
         """All findings."""
@@ -90,7 +94,17 @@ def check_tasks(context: EpisodeContext, tasks: Sequence[Task], shaping: Sequenc
     """Run all checks for the given tasks only."""
     with context.running_workers() as workers:
         trial = run_trial(context, workers, tasks, shaping)
-        return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
+        report = CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
+    report.demonstrated = _demonstrated(trial)
+    return report
+
+
+def _demonstrated(trial: TrialRun) -> dict[str, list[float]]:
+    rewards = defaultdict[str, list[float]](list)
+    for each in trial.demonstrated:
+        if each.grades:
+            rewards[each.task.family].append(each.reward)
+    return dict(rewards)
 
 
 def evenly_spaced(tasks: Sequence[Task], limit: int) -> Iterator[Task]:

@@ -60,6 +60,8 @@ class RunJson(TypedDict, total=False):
     bos_id: Integer | None
     tools: list[Text]
     judged: Judged
+    demonstrated: dict[Text, list[Number]]
+    demonstrated: dict[Text, list[Number]]  # what demonstrations earned at the start, by family of tasks
     given_in_python: list[Text]
     versions: dict[Text, Text] | None
     machine: Machine

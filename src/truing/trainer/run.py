@@ -56,6 +56,7 @@ from truing.trainer.startup_checks import (
     check_turn_rewards,
     needs_demonstrations,
     task_findings,
+    task_report,
 )
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import right_answers, run_facts
@@ -142,12 +143,12 @@ def _train(
     # equal on all ranks, since it decides which micro-batches they compute together
     memory_budget = min(budgets, key=lambda budget: budget.fits)
     shaping = recipe.doctor.shaping
-    findings = list(task_findings(context, sampler.train_tasks, sampler.eval_tasks, shaping=shaping))
+    report = task_report(context, sampler.train_tasks, sampler.eval_tasks, shaping=shaping)
     check_prompts(recipe, sampler)
     if resume:
         check_same_rewards(sampler, RunReader(out))
         check_same_reward_code(sampler, RunReader(out))
-    facts = run_facts(session) | {"tokenizer": TOKENIZER}
+    facts = run_facts(session) | {"tokenizer": TOKENIZER, "demonstrated": report.demonstrated}
     if resume:
         check_same_adapter(RunReader(out), facts["trainable_digest"])
     with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
@@ -163,7 +164,7 @@ def _train(
         texts = [("note", text) for text in (*env.notes, *notes, *startup_notes(session))]
         if ranks.is_first:
             texts.append(("note", disk_note(recipe, policy, out)))
-        event_log.log_once([*(("finding", text) for text in findings), *texts], recorded)
+        event_log.log_once([*(("finding", text) for text in task_findings(report)), *texts], recorded)
         try:
             with named_memory_errors():
                 context = RunContext.open(session, writer, out, memory_budget, event_log)

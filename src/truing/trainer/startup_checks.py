@@ -6,7 +6,7 @@ from truing.algos import ALGORITHMS
 from truing.algos.grpo import missing_turn_rewards
 from truing.chat import Chat
 from truing.chat.dropped_content import check_reply_written
-from truing.checks import CheckResult, Finding, check_tasks, evenly_spaced
+from truing.checks import CheckReport, CheckResult, Finding, check_tasks, evenly_spaced
 from truing.checks.result import check_result
 from truing.checks.trial_episodes import demonstration_turns, run_trial
 from truing.config import GrpoConfig, PolicyStage, Recipe
@@ -73,10 +73,8 @@ def demonstrations_result(chat: Chat, tasks: Sequence[Task]) -> CheckResult:
     return check_result(len(tasks), ())
 
 
-def task_findings(
-    context: EpisodeContext, *splits: Sequence[Task], shaping: Sequence[str] = ()
-) -> Iterator[str]:
-    """Yield a sentence for each check of the environment and the chat template with a finding.
+def task_report(context: EpisodeContext, *splits: Sequence[Task], shaping: Sequence[str] = ()) -> CheckReport:
+    """Check the environment and the chat template with some tasks.
 
     Whole texts are left out: they have no prompt, and no template renders them.
 
@@ -87,16 +85,20 @@ def task_findings(
         [task for task in split if not isinstance(task.demonstration, DemonstratedText)] for split in splits
     )
     tasks = [task for split in rendered for task in evenly_spaced(split, TASKS_PER_SPLIT)]
-    if not tasks:
-        return
-    for name, result in check_tasks(context, tasks, shaping).items():
-        for finding in result.findings[:1]:
-            if name in REQUIRED_CHECKS:
-                raise ModelError(
-                    f"{finding.what} ({finding.where})",
-                    got=finding.got,
-                    expected=finding.expected,
-                    remedy=f"{finding.remedy}; `truing check` lists all findings",
-                )
-            expected = f", expected {finding.expected}" if finding.expected else ""
-            yield f"{finding.where}: {finding.what}; got {finding.got}{expected}; {finding.remedy}"
+    report = check_tasks(context, tasks, shaping) if tasks else CheckReport()
+    for name in REQUIRED_CHECKS:
+        for finding in report[name].findings[:1] if name in report else ():
+            raise ModelError(
+                f"{finding.what} ({finding.where})",
+                got=finding.got,
+                expected=finding.expected,
+                remedy=f"{finding.remedy}; `truing check` lists all findings",
+            )
+    return report
+
+
+def task_findings(report: CheckReport) -> Iterator[str]:
+    """Yield a sentence for each check with a finding."""
+    for finding in (finding for result in report.values() for finding in result.findings[:1]):
+        expected = f", expected {finding.expected}" if finding.expected else ""
+        yield f"{finding.where}: {finding.what}; got {finding.got}{expected}; {finding.remedy}"

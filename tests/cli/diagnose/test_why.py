@@ -1,7 +1,6 @@
 """`truing why` on the command line."""
 
 import json
-import math
 import shlex
 from dataclasses import replace
 
@@ -12,11 +11,10 @@ from runs import MINI
 import truing as package
 from dev.faults.planted import FAULTS
 from truing.config import load_recipe
-from truing.doctor.hypotheses.candidates import environment, evaluation, lengths, update_size
-from truing.doctor.hypotheses.explain import why
-from truing.doctor.hypotheses.group_signal import group_signal
-from truing.doctor.hypotheses.run_history import RunHistory
-from truing.doctor.hypotheses.test_cost import duration_text, retrain_command, training_minutes
+from truing.doctor.causes.commands import check_recipe, duration_text, train_again, training_minutes
+from truing.doctor.causes.evaluation_small import CAUSE as EVALUATION_SMALL
+from truing.doctor.causes.explain import CAUSES, why
+from truing.doctor.causes.history import History
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import ProvenError
 from truing.trainer.preflight import random_reward
@@ -34,30 +32,37 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_a_ruled_out_cause_is_printed_with_its_reason(runs):
+def test_a_ruled_out_cause_is_printed_with_its_figures(runs):
     result = truing("why", runs / "healthy")
     assert result.code == 0
-    assert "grpo: the reward does not clearly go up" in result.out
-    assert "ruled out a bug in ADV, " in result.out
-    assert "rules are clean over up to 15 steps" in result.out
-    assert "cheapest open test: " in result.out
+    assert result.out.startswith("grpo: the reward does not clearly go up: ")
+    assert "      evaluation 0." in result.out
+    assert "ruled out   the learning rate is 0: it is 0 in 0 of 3 steps, and at most 0.001" in result.out
+    assert "ruled out   what these rules look for, in ADV, " in result.out
+    assert "rules are clean over up to 15 steps; `truing check` names them" in result.out
 
 
 def test_a_proven_bug_comes_first_with_what_to_discard(runs):
     result = truing("why", runs / "ill")
     lines = [line for line in result.out.splitlines() if line.startswith("found")]
-    assert lines[0].startswith("found     PROVEN MSK003")
+    assert lines[0].startswith("found       PROVEN MSK003")
     assert "MSK003: discard checkpoints of grpo after 0 steps, and all later; run again: grpo" in result.out
 
 
-def test_json_has_every_hypothesis(runs):
+def test_json_has_every_cause(runs):
     result = json.loads(truing("why", runs / "healthy", "--json").out)
-    assert {"open", "ruled out"} <= {each["state"] for each in result["hypotheses"]}
-    opened = [each["minutes"] for each in result["hypotheses"] if each["state"] == "open" and each["test"]]
-    assert opened == sorted(opened, key=lambda minutes: math.inf if minutes is None else minutes)
-    assert any(opened)
+    assert {"found", "cannot tell", "ruled out"} <= {each["state"] for each in result["causes"]}
+    assert all(
+        each["test"]["text"] or each["outcomes"] for each in result["causes"] if each["state"] == "open"
+    )
     assert result["discard"] == []
     assert result["reward"].keys() >= {"first", "last", "chance", "learns", "fell"}
+    assert result["evaluation"].keys() >= {"mean", "low", "high", "significant"}
+    assert result["summary"][0].startswith("the reward does not clearly go up")
+
+
+def test_what_demonstrations_earned_at_the_start_is_on_record(runs):
+    assert History.from_run(runs / "healthy", diagnose_run(runs / "healthy")).demonstrated == [1.0] * 8
 
 
 def test_a_run_without_rewards_is_an_error(tmp_path):
@@ -75,34 +80,32 @@ def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path
     assert "it ended before, by OPT001" in result.err
 
 
-def run_history(run, **changes):
-    history = RunHistory.from_run(run, diagnose_run(run))
-    metrics = {name: changes.pop(name) for name in list(changes) if "/" in name}
-    steps = [replace(row, metrics=row.metrics | metrics) for row in history.steps]
-    recipe = history.recipe.model_copy(update=changes.pop("recipe", {}))
-    return replace(history, steps=steps, recipe=recipe, **changes)
+def run_history(run):
+    return History.from_run(run, diagnose_run(run))
 
 
-def run_histories(run):
-    """The run unchanged, and with metrics of each fault."""
-    hard = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.0, "group/all_wrong_share": 0.95}
-    easy = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.9, "group/all_wrong_share": 0.0}
-    yield run_history(run)
-    yield run_history(run, **hard, **{"ended/error": 0.5, "truncated/share": 0.9})
-    yield run_history(run, **easy)
+def with_run(history, **facts):
+    return replace(history, run=replace(history.facts, **facts))
+
+
+def answers_of_examples(history):
+    """What each cause says of its own examples, with the recipe and the place of a real run."""
+    for cause in CAUSES.values():
+        for make in (*cause.found, *cause.excluded):
+            example = make()
+            if example.run is not None and example.stage == history.stage:
+                recipe = example.facts.recipe.model_copy(update={"env": history.facts.recipe.env})
+                facts = replace(example.facts, recorded=history.facts.recorded, recipe=recipe)
+                yield cause.answer(replace(example, source=history.source, run=facts))
 
 
 def test_every_command_that_is_suggested_can_be_typed(runs):
-    every = {each.test for ill in ("healthy", "ill") for each in why(run_history(runs / ill)) if each.test}
-    every |= {each.test for history in run_histories(runs / "healthy") for each in why(history) if each.test}
-    commands = (test for test in every if not test.startswith("truing."))
-    assert {shlex.split(test)[1] for test in commands} >= {"train", "eval", "check", "explain"}
-    of_python = {test for test in every if test.startswith("truing.")}  # the rewards of the ill run
-    assert of_python
-    assert all("rewards=" in test for test in of_python)
-    for test in every - of_python:
-        program, verb, target, *words = shlex.split(test)
-        assert program == "truing"
+    history = run_history(runs / "healthy")
+    answers = [*why(history), *answers_of_examples(history)]
+    every = {each.test.text for each in answers if each and each.test.text.startswith("truing ")}
+    assert {shlex.split(test)[1] for test in every} == {"train", "check", "tokens"}
+    for test in every:
+        _, verb, target, *words = shlex.split(test)
         if verb == "train":
             load_recipe(target, words)  # every key and value is valid
         else:
@@ -110,58 +113,41 @@ def test_every_command_that_is_suggested_can_be_typed(runs):
             assert done.code in (0, 1), (test, done.err)
 
 
+def test_a_run_from_python_is_repeated_there(runs):
+    history = run_history(runs / "ill")
+    assert check_recipe(history).text == f'truing.check("{runs / "ill" / "recipe.toml"}", rewards=…).print()'
+    again = "truing.train again, with the same rewards=, and with sft.steps=9"
+    assert train_again(history, {"sft.steps": 9}, "").text == again
+    both = with_run(history, given_in_python=("env", "rewards"))
+    assert "with the same env= and rewards=" in train_again(both, {"sft.steps": 9}, "").text
+
+
 def test_more_evaluation_tasks_than_there_are_are_not_asked_for(runs):
-    (few,) = evaluation(run_history(runs / "ill"))
-    assert few.test == ""
+    few = EVALUATION_SMALL.answer(run_history(runs / "ill"))
+    assert few.test.text == ""
     assert "would be needed, and env.eval is " in few.because
     history = run_history(runs / "healthy")
-    (more,) = evaluation(replace(history, recipe=history.recipe.model_copy(update={"env": {"eval": 10**6}})))
-    needed = int(more.test.rpartition("=")[2])
-    assert needed > history.recipe.eval.tasks
-    assert more.minutes == pytest.approx(history.evaluation_seconds * needed / history.recipe.eval.tasks / 60)
+    recipe = history.facts.recipe.model_copy(update={"env": {"eval": 10**6}})
+    more = EVALUATION_SMALL.answer(with_run(history, recipe=recipe))
+    needed = int(more.test.text.rpartition("=")[2])
+    assert needed > recipe.eval.tasks
+    minutes = history.facts.evaluation_seconds * needed / recipe.eval.tasks / 60
+    assert more.test.minutes == pytest.approx(minutes)
 
 
 def test_minutes_are_those_of_the_run(runs):
     history = run_history(runs / "healthy")
     seconds = {
-        stage: [sum(row.seconds.values()) for row in history.recorded if row.stage == stage]
+        stage: [sum(row.seconds.values()) for row in history.facts.recorded if row.stage == stage]
         for stage in ("sft", "grpo")
     }
-    whole = sum(map(sum, seconds.values())) + 3 * history.evaluation_seconds
+    whole = sum(map(sum, seconds.values())) + 3 * history.facts.evaluation_seconds
     assert training_minutes(history) == pytest.approx(whole / 60)
     twice = training_minutes(history, {"sft": 2 * len(seconds["sft"])})
     assert twice == pytest.approx((whole + sum(seconds["sft"])) / 60)
-    assert (
-        training_minutes(replace(history, recorded=history.steps)) is None
-    )  # the seconds of sft are unknown
+    assert training_minutes(with_run(history, recorded=history.steps)) is None  # of sft nothing is known
     assert [duration_text(each) for each in (0.3, 12.4, 150)] == [
         "less than a minute",
         "about 12 min",
         "about 2.5 h",
     ]
-
-
-def test_a_recipe_that_names_no_tasks_is_run_again_from_python(runs):
-    history = replace(run_history(runs / "healthy"), given_in_python=("env", "rewards"))
-    again = "truing.train again, with the same env= and rewards=, and with sft.steps=9"
-    assert retrain_command(history, "sft.steps=9") == again
-    for ask in (group_signal, lengths, environment):
-        assert not any(each.test.startswith("truing check") for each in ask(history))
-
-
-@pytest.mark.parametrize(
-    ("metrics", "sign"),
-    [
-        ({"kl_all/k3": 3.1}, "3.1 nats per token from its reference"),
-        ({"clip/clipped_share": 0.42}, "42% of tokens are clipped"),
-    ],
-)
-def test_updates_that_moved_the_policy_far_are_not_too_small(runs, metrics, sign):
-    history = run_history(runs / "healthy", **metrics)
-    assert not history.reward_trend.learns
-    found = {each.name: each for each in update_size(history)}
-    assert found["optimizer steps are too small"].state == "ruled out"
-    assert found["optimizer steps are too large"].state == "open"
-    assert sign in found["optimizer steps are too large"].because
-    rate = history.recipe.grpo.learning_rate / 10
-    assert f"learning_rate={rate:g}" in found["optimizer steps are too large"].test

@@ -22,16 +22,16 @@ SMALL, LARGE = "optimizer steps are too small", "optimizer steps are too large"
 SHAPES = {
     "learns": (
         LEARNS,
-        "train: the run learns: 0.3",
+        "train: the reward goes up: 0.3",
         set(),
-        {SMALL, "groups have no signal"},
+        {SMALL, "groups have equal rewards"},
     ),
-    "fell": (FELL, "train: the reward fell: from 0.8", {LARGE}, {SMALL}),
+    "fell": (FELL, "train: the reward fell from 0.8", {LARGE}, {SMALL}),
     "cut since it fell": (
         CUT_SINCE,
-        "train: the reward fell: from 0.8",
+        "train: the reward fell from 0.8",
         {LARGE},
-        {"answers are cut", "groups have no signal"},
+        {"answers are cut", "groups have equal rewards"},
     ),
     "stands": (
         STANDS,
@@ -39,7 +39,7 @@ SHAPES = {
         {SMALL},
         {"answers are cut"},
     ),
-    "tied": (TIED, "train: the reward does not", {"groups have no signal"}, {SMALL}),
+    "tied": (TIED, "train: the reward does not", {"groups have equal rewards"}, {SMALL}),
     "cut": (CUT, "train: the reward does not", {"answers are cut"}, set()),
     "rate 0": (STILL, "train: the reward does not", {"the learning rate is 0"}, {SMALL}),
 }
@@ -52,7 +52,7 @@ def test_a_log_is_explained_and_what_it_excludes_is_not_named(tmp_path, name):
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith(head)
     output = json.loads(truing("why", tmp_path, "--json").out)
-    named = {each["name"] for each in output["hypotheses"] if each["state"] != "ruled out"}
+    named = {each["title"] for each in output["causes"] if each["state"] in ("found", "open")}
     assert says <= named
     assert not named & excluded
     assert output["reward"]["learns"] is (name == "learns")
@@ -72,4 +72,4 @@ def test_updates_are_reported_by_the_numbers_of_the_log_and_the_rate_by_its_peak
     outcome = truing("why", json_lines(tmp_path / "log.jsonl", rows))
     assert "it broke at step 125" in outcome.out
     assert "step 25" not in outcome.out
-    assert "learning rate 0.0004, the reward fell" in outcome.out
+    assert "learning rate 0.0004; " in outcome.out

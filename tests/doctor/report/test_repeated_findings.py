@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from truing.doctor.causes.explain import tainted_checkpoints
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.history import History
-from truing.doctor.hypotheses.explain import tainted_checkpoints
 from truing.doctor.live_doctor import LiveDoctor
 from truing.doctor.report.repeated_findings import findings_by_rule
 from truing.doctor.report.sarif_junit import junit, sarif

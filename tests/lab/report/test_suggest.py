@@ -3,14 +3,14 @@
 import json
 import math
 import tomllib
-from types import SimpleNamespace
 
 import pytest
 from runs import MINI
 
 from truing.config import resolve
 from truing.config.overrides import with_overrides
-from truing.doctor.hypotheses.candidates import Hypothesis as Answer
+from truing.doctor.causes.cause import Answer, Test
+from truing.doctor.causes.example import example_history
 from truing.doctor.rules import RULES
 from truing.lab.report import suggest as module
 from truing.lab.report.suggest import (
@@ -23,43 +23,22 @@ from truing.lab.report.suggest import (
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.store.hypothesis_file import Header
 
-STEPS = 40
-
-
-class FakeExplanation(SimpleNamespace):
-    """What `suggest` asks of a story."""
-
-    def series(self, name):
-        return self.metrics.get(name, [])
-
-    def last(self, name):
-        values = self.series(name)[-10:]
-        return sum(values) / len(values) if values else math.nan
-
 
 @pytest.fixture
 def suggested(monkeypatch):
-    """Suggestions of a run with such answers and curves, a minute a training and half of one a check."""
-    monkeypatch.setattr(module, "check_minutes", lambda story: story.check)
-    monkeypatch.setattr(module, "training_minutes", lambda story: story.training)
+    """Suggestions of a run with such answers, a minute a training and half of one a check."""
 
-    def make(*answers, curve=(), std=0.5, kl=None, coef=0.0, training=1.0, check=0.5):
-        monkeypatch.setattr(module, "why", lambda story: list(answers))
-        metrics = {
-            "reward/mean": list(curve),
-            "reward/std": [std],
-            **({"kl_all/k3": [kl]} if kl is not None else {}),
-        }
-        recipe = resolve(MINI | {"kl": {"coef": coef}})
-        return suggest(
-            FakeExplanation(recipe=recipe, stage="grpo", metrics=metrics, training=training, check=check)
-        )  # type: ignore[arg-type]
+    def make(*answers, training=1.0, check=0.5):
+        monkeypatch.setattr(module, "why", lambda history: list(answers))
+        monkeypatch.setattr(module, "check_minutes", lambda history: check)
+        monkeypatch.setattr(module, "training_minutes", lambda history: training)
+        return suggest(example_history())
 
     return make
 
 
 def answer(name="length", state="open", because="seen", changes=("kl.coef=0.1",), code=""):
-    return Answer(name, state, because, changes=changes, code=code)
+    return Answer(state, because, test=Test("", changes=changes), title=name, code=code)
 
 
 def test_nothing_is_suggested_where_nothing_is_open(suggested):
@@ -68,7 +47,7 @@ def test_nothing_is_suggested_where_nothing_is_open(suggested):
 
 
 def test_an_answer_with_changes_is_an_arm(suggested):
-    (found,) = suggested(answer("groups have no signal: too easy", changes=("grpo.steps=9", "kl.coef=0.1")))
+    (found,) = suggested(answer("too easy", changes=("grpo.steps=9", "kl.coef=0.1")))
     assert found.title == "Too easy"
     assert found.changes == ("grpo.steps=9", "kl.coef=0.1")
     assert found.claim == "with grpo.steps=9 kl.coef=0.1 the reward is higher"
@@ -116,39 +95,6 @@ def test_remedies_are_of_rules_and_recipes_that_there_are():
         assert code in RULES
         for changes in arms.values():
             assert resolve(with_overrides(MINI, changes)) != resolve(MINI)
-
-
-# Curves.
-
-
-def test_a_reward_that_falls_again(suggested):
-    curve = [0.2] * 10 + [0.8] * 10 + [0.6] * 10 + [0.3] * 10
-    (found,) = suggested(curve=curve, std=0.5)
-    assert found.title == "Steps undo what was learned"
-    assert found.because == "the reward was 0.800 over 10 steps, and 0.300 over the last 10"
-    rate = resolve(MINI).grpo.learning_rate / 3
-    assert found.changes == (f"grpo.learning_rate={rate:g}",)
-    assert found.found
-
-
-def test_a_fall_within_the_noise_is_none(suggested):
-    """Twelve rollouts a step, ten steps: 4 × 0.5 ÷ √120 is 0.183."""
-    assert suggested(curve=[0.8] * 30 + [0.8 - 0.182] * 10, std=0.5) == []
-    assert len(suggested(curve=[0.8] * 30 + [0.8 - 0.184] * 10, std=0.5)) == 1
-
-
-def test_a_reward_that_rises_suggests_nothing(suggested):
-    assert suggested(curve=[i / STEPS for i in range(STEPS)]) == []
-    assert suggested(curve=[0.9, 0.5, 0.1]) == []  # too short for a quarter
-
-
-def test_a_policy_that_is_held(suggested):
-    (found,) = suggested(kl=5e-4, coef=0.1)
-    assert found.changes == ("kl.coef=0",)
-    assert "0.0005 nats a token" in found.because
-    assert suggested(kl=5e-3, coef=0.1) == []
-    assert suggested(kl=5e-4, coef=0.0) == []
-    assert suggested(coef=0.1) == []  # not recorded
 
 
 # Order and minutes.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,11 +15,11 @@ from truing.errors import RecipeError
 from truing.utils.format import escape_lines
 
 if TYPE_CHECKING:
+    from truing.doctor.causes.cause import Answer
+    from truing.doctor.causes.history import History
     from truing.doctor.diagnosis import Diagnosis
-    from truing.doctor.hypotheses.hypothesis import Hypothesis
-    from truing.doctor.hypotheses.reward_trend import RewardTrend
 
-STYLES = {"found": "bold red", "open": "yellow", "ruled out": "green"}
+STYLES = {"found": "bold red", "open": "yellow", "cannot tell": "dim", "ruled out": "green"}
 
 
 def explain_run(
@@ -30,68 +30,64 @@ def explain_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain why RUN's reward does not go up: causes found, open (with a test) and ruled out."""
-    from truing.doctor.hypotheses.explain import tainted_checkpoints, why
-    from truing.doctor.hypotheses.run_history import RunHistory
-    from truing.doctor.postmortem import diagnose_run
-    from truing.terminal.waiting import Waiting
+    from truing.doctor.causes.explain import tainted_checkpoints, why
 
-    if not (run / "run.json").is_file():
-        _explain_log(run, name, as_json)
-        return
-    diagnosis = diagnose_run(run, on_progress=Waiting("judged {done} of {total} steps"))
-    _refuse_without_reward(run, diagnosis)
-    history = RunHistory.from_run(run, diagnosis)
-    answers, tainted = why(history), tainted_checkpoints(diagnosis, history.recipe)
-    _print_explanations(run, history.stage, history.reward_trend, answers, tainted, as_json)
-
-
-def _explain_log(path: Path, name: str | None, as_json: bool) -> None:
-    """Explain the reward of another trainer's log."""
-    from truing.doctor.importers.diagnose_log import diagnose_log
-    from truing.doctor.importers.explain_log import LogHistory, why_log
-    from truing.doctor.importers.steps import STAGE
-
-    if name is not None and not name.startswith("run="):
-        raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
-    history = LogHistory(diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
-    trend = history.reward_trend  # raises before anything is printed
-    _print_explanations(path, STAGE, trend, why_log(history), (), as_json)
-
-
-def _print_explanations(
-    run: Path,
-    stage: str,
-    trend: "RewardTrend",
-    answers: Sequence["Hypothesis"],
-    tainted: Sequence[str],
-    as_json: bool,
-) -> None:
-    """Print the hypotheses as text, or as one line of JSON."""
+    history = _history(run, name)
+    answers = why(history)
+    tainted = tainted_checkpoints(history.diagnosis, history.run.recipe) if history.run else []
     if as_json:
-        payload = {"run": str(run), "reward": _reward(trend)}
-        lists = {"hypotheses": [asdict(each) for each in answers], "discard": list(tainted)}
-        print(json.dumps(payload | lists))
+        print(json.dumps(_json(history, answers, tainted)))
         return
     console = Console(highlight=False)
-    for text, style in _lines(stage, trend, answers, tainted):
+    for text, style in _lines(history, answers, tainted):
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
 
 
-def _reward(trend: "RewardTrend") -> dict[str, float | bool | str]:
-    """Return the reward trend as JSON; without an interval if there are too few steps."""
-    facts = asdict(trend) | {"learns": trend.learns, "supposes": trend.gain.supposes}
+def _history(path: Path, name: str | None) -> "History":
+    """Return what is on record of a run, or of another trainer's log."""
+    from truing.doctor.causes.history import History
+    from truing.doctor.importers.diagnose_log import diagnose_log
+    from truing.doctor.postmortem import diagnose_run
+    from truing.terminal.waiting import Waiting
+
+    if (path / "run.json").is_file():
+        diagnosis = diagnose_run(path, on_progress=Waiting("judged {done} of {total} steps"))
+        _refuse_without_reward(path, diagnosis)
+        return History.from_run(path, diagnosis)
+    if name is not None and not name.startswith("run="):
+        raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
+    return History.from_log(path, diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
+
+
+def _json(history: "History", answers: Sequence["Answer"], tainted: Sequence[str]) -> dict[str, Any]:
+    """Return the answers as JSON; numbers that are unknown are left out."""
+    outcome = history.outcome
+    facts = asdict(outcome.trend) | {"learns": outcome.learns, "fell": outcome.trend.fell}
+    gain = outcome.gain
+    evaluation = asdict(gain.paired) | {"significant": gain.significant} if gain else {}
+    return {
+        "run": str(history.source),
+        "summary": list(outcome.lines()),
+        "reward": _known(facts),
+        "evaluation": _known(evaluation),
+        "causes": [asdict(each) for each in answers],
+        "discard": list(tainted),
+    }
+
+
+def _known(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in facts.items() if not isinstance(x, float) or math.isfinite(x)}
 
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     """Raise if a proven fault ended the run before any step had a reward."""
+    from truing.doctor.causes.history import has_reward_step
     from truing.doctor.diagnosis import ranked
-    from truing.doctor.hypotheses.run_history import has_reward_update
     from truing.doctor.verdict import Verdict
     from truing.errors import RecordError
 
     proven = [each for each in diagnosis.results() if each.verdict is Verdict.PROVEN and not each.suppressed]
-    if not proven or has_reward_update(run):
+    if not proven or has_reward_step(run):
         return
     first = ranked(finding for each in proven for finding in each.findings)[0]
     raise RecordError(
@@ -102,26 +98,47 @@ def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
 
 
 def _lines(
-    stage: str, trend: "RewardTrend", answers: Sequence["Hypothesis"], tainted: Sequence[str]
+    history: "History", answers: Sequence["Answer"], tainted: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield every line with its style: the reward, each hypothesis, what to discard, the cheapest test."""
-    from truing.doctor.hypotheses.explain import cheapest_test
-
-    yield f"{stage}: {trend.summary()}", "bold"
+    """Yield every line with its style: what happened, each cause, what to discard, the first open test."""
+    for i, line in enumerate(history.outcome.lines()):
+        yield f"{history.stage}: {line}" if i == 0 else f"{' ' * len(history.stage)}  {line}", "bold"
     for each in answers:
-        yield f"{each.state:<9} {each.name}", STYLES[each.state]
-        yield f"          {each.because}", ""
-        if each.test:
-            yield f"          next: {each.test}{_cost(each)}", "cyan"
+        if each.state in ("found", "open"):
+            yield f"{each.state:<11} {each.title}", STYLES[each.state]
+            yield f"            {each.because}", ""
+            yield from _test(each)
+    yield from _unknown([each for each in answers if each.state == "cannot tell"])
+    for each in answers:
+        if each.state == "ruled out":
+            yield f"{each.state:<11} {each.title}: {each.because}", STYLES[each.state]
     for text in tainted:
         yield text, "red"
-    cheapest = cheapest_test(answers)
-    if cheapest is not None:
-        yield f"cheapest open test: {cheapest.test}{_cost(cheapest)}", "bold"
+    first = next((each for each in answers if each.state == "open" and each.test.text), None)
+    if first is not None and not any(each.state == "found" for each in answers):
+        yield f"first test: {first.test.text}{_cost(first)}", "bold"
 
 
-def _cost(hypothesis: "Hypothesis") -> str:
+def _unknown(answers: Sequence["Answer"]) -> Iterator[tuple[str, str]]:
+    """Yield what the record cannot tell, a line for each reason."""
+    for because in dict.fromkeys(each.because for each in answers):
+        titles = [each.title for each in answers if each.because == because]
+        yield f"cannot tell {'; '.join(titles)}: {because}", STYLES["cannot tell"]
+        for each in answers:
+            if each.because == because:
+                yield from _test(each)
+
+
+def _test(each: "Answer") -> Iterator[tuple[str, str]]:
+    """Yield the test or the remedy of a cause, and what its result means."""
+    if each.test.text:
+        yield f"            next: {each.test.text}{_cost(each)}", "cyan"
+    if each.outcomes:
+        yield f"            {each.outcomes}", "dim"
+
+
+def _cost(answer: "Answer") -> str:
     """Return the duration of its test, or an empty string."""
-    from truing.doctor.hypotheses.test_cost import duration_text
+    from truing.doctor.causes.commands import duration_text
 
-    return f"  ({duration_text(hypothesis.minutes)})" if hypothesis.minutes else ""
+    return f"  ({duration_text(answer.test.minutes)})" if answer.test.minutes else ""

@@ -54,7 +54,7 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Suggest hypotheses from RUN's findings and curves: found ones first, cheap tests before long ones."""
-    from truing.doctor.hypotheses.run_history import RunHistory
+    from truing.doctor.causes.history import History
     from truing.doctor.postmortem import diagnose_run
     from truing.lab.report.suggest import suggest as suggest_from
     from truing.lab.report.text import suggestion_lines
@@ -64,7 +64,7 @@ def suggest(
     run = (
         run / "run" if (run / "run" / "run.json").exists() else run
     )  # a lab keeps more than the run directory in the folder of a run
-    history = RunHistory.from_run(run, diagnose_run(run))
+    history = History.from_run(run, diagnose_run(run))
     suggestions = suggest_from(history)
     paths, skipped = [], []
     for suggestion in suggestions if write else ():

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
-from truing.doctor.hypotheses.levels import MIN_WINDOW, Fall, falls
+from truing.doctor.levels import MIN_WINDOW, Fall, falls
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict

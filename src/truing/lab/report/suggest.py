@@ -1,4 +1,4 @@
-"""Hypotheses from a run: what its findings and curves leave open, each with its cheapest test."""
+"""Hypotheses from a run: what `truing why` finds or leaves open, each with its cheapest test."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,11 +7,10 @@ from typing import Any
 
 import tomli_w
 
-from truing.config import PolicyStage
-from truing.doctor.hypotheses.candidates import Hypothesis as Explanation
-from truing.doctor.hypotheses.explain import why
-from truing.doctor.hypotheses.run_history import RunHistory
-from truing.doctor.hypotheses.test_cost import check_minutes, training_minutes
+from truing.doctor.causes.cause import Answer
+from truing.doctor.causes.commands import check_minutes, training_minutes
+from truing.doctor.causes.explain import why
+from truing.doctor.causes.history import History
 from truing.doctor.rules import RULES
 from truing.lab.report.numbers import nan_to_none
 from truing.lab.stats.e_process import min_pairs
@@ -59,65 +58,40 @@ class Suggestion:
         return nan_to_none({**asdict(self), "test": self.test})
 
 
-def suggest(history: RunHistory) -> list[Suggestion]:
+def suggest(history: History) -> list[Suggestion]:
     """Return hypotheses about a run: found ones first, each kind by the minutes of its test, unknown last."""
-    suggestions = [
-        suggestion for explanation in why(history) for suggestion in _from_explanation(history, explanation)
-    ]
-    suggestions += list(_from_curves(history))
+    suggestions = [each for answer in why(history) for each in _from_answer(history, answer)]
     unique = {suggestion.title: suggestion for suggestion in reversed(suggestions)}
     return sorted(unique.values(), key=lambda each: (not each.found, math.isnan(each.minutes), each.minutes))
 
 
-def _from_explanation(history: RunHistory, explanation: Explanation) -> Iterator[Suggestion]:
-    """Yield the suggestions from an explanation of `truing why`."""
-    if explanation.state == "ruled out":
+def _from_answer(history: History, answer: Answer) -> Iterator[Suggestion]:
+    """Yield the suggestions from an answer of `truing why`."""
+    if answer.state not in ("found", "open"):
         return
-    found = explanation.state == "found"
-    if explanation.code:
-        yield from _from_rule(history, explanation, found)
-    elif explanation.changes:
-        name = explanation.name.removeprefix("groups have no signal: ")
-        title = name[0].upper() + name[1:]
-        yield _arm_suggestion(history, title, explanation.because, found, "changed", explanation.changes)
+    found = answer.state == "found"
+    if answer.code:
+        yield from _from_rule(history, answer, found)
+    elif answer.test.changes:
+        title = answer.title[0].upper() + answer.title[1:]
+        yield _arm_suggestion(history, title, answer.because, found, "changed", answer.test.changes)
 
 
-def _from_rule(history: RunHistory, explanation: Explanation, found: bool) -> Iterator[Suggestion]:
+def _from_rule(history: History, answer: Answer, found: bool) -> Iterator[Suggestion]:
     """Yield suggestions from a rule: a check by the rule itself, and its arms if it has any."""
-    rule = RULES[explanation.code]
+    rule = RULES[answer.code]
     if rule.kind in "ECM":
         title = f"{rule.code}: {rule.title.rstrip('.')}"
         minutes = check_minutes(history)
         cost = math.nan if minutes is None else minutes
-        yield Suggestion(title, rule.title, explanation.because, found, rules=(rule.code,), minutes=cost)
+        yield Suggestion(title, rule.title, answer.because, found, rules=(rule.code,), minutes=cost)
     for name, changes in RULE_ARMS.get(rule.code, {}).items():
         title = f"{rule.title.rstrip('.')}: {name}"
-        yield _arm_suggestion(history, title, explanation.because, found, name, changes)
-
-
-def _from_curves(history: RunHistory) -> Iterator[Suggestion]:
-    """Yield suggestions from the curves of the stage."""
-    stage = history.recipe.stage(history.stage)
-    rewards = history.series("reward/mean")
-    quarter = len(rewards) // 4
-    if quarter and isinstance(stage, PolicyStage):
-        best = max(math.fsum(rewards[i : i + quarter]) / quarter for i in range(len(rewards) - quarter + 1))
-        last = math.fsum(rewards[-quarter:]) / quarter
-        spread = history.last("reward/std") / math.sqrt(stage.prompts_per_step * stage.group_size * quarter)
-        if best - last > 4 * spread:
-            assert stage.learning_rate is not None  # `resolve` fills it
-            changes = (f"{history.stage}.learning_rate={stage.learning_rate / 3:g}",)
-            text = f"the reward was {best:.3f} over {quarter} steps, and {last:.3f} over the last {quarter}"
-            yield _arm_suggestion(history, "Steps undo what was learned", text, True, "slower", changes)
-    distance = history.last("kl_all/k3")
-    if history.recipe.kl.coef > 0 and distance < 1e-3:
-        weight = f"with kl.coef = {history.recipe.kl.coef:g}"
-        text = f"{weight} the policy is {distance:.2g} nats a token from the reference"
-        yield _arm_suggestion(history, "The KL term holds the policy", text, False, "no-kl", ("kl.coef=0",))
+        yield _arm_suggestion(history, title, answer.because, found, name, changes)
 
 
 def _arm_suggestion(
-    history: RunHistory, title: str, because: str, found: bool, arm: str, changes: tuple[str, ...]
+    history: History, title: str, because: str, found: bool, arm: str, changes: tuple[str, ...]
 ) -> Suggestion:
     """Return a suggestion that training settles, with the minutes of its fewest pairs."""
     run_minutes = training_minutes(history)

@@ -1,13 +1,12 @@
 """The course of a reward: a rise is told of noise as seldom as promised, and what an interval supposes."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from truing.doctor.hypotheses.reward_trend import MIN_UPDATES, P_VALUE, reward_trend
+from truing.doctor.causes.trend import MIN_STEPS, P_VALUE, reward_trend
 
 DRAWS = 400
 
@@ -27,13 +26,13 @@ RISE = [0.1, 0.2, 0.15, 0.3, 0.4, 0.35, 0.5, 0.6, 0.55, 0.7]
 def test_noise_is_seldom_called_learning(kind, updates):
     """A line through three shares of eight is exact in one case of twelve."""
     rng = np.random.default_rng(updates)
-    wrong = sum(reward_trend(NOISE[kind](rng, updates).tolist()).learns for _ in range(DRAWS))
+    wrong = sum(reward_trend(NOISE[kind](rng, updates).tolist()).rises for _ in range(DRAWS))
     assert wrong / DRAWS <= P_VALUE + 3 * math.sqrt(P_VALUE * (1 - P_VALUE) / DRAWS)
 
 
-@pytest.mark.parametrize("rewards", [[0.25, 0.375, 0.5], [0.1 * i for i in range(MIN_UPDATES - 1)]])
+@pytest.mark.parametrize("rewards", [[0.25, 0.375, 0.5], [0.1 * i for i in range(MIN_STEPS - 1)]])
 def test_a_few_updates_tell_no_trend(rewards):
-    assert not reward_trend(rewards).learns
+    assert not reward_trend(rewards).rises
 
 
 def test_two_looks_at_the_same_updates_share_the_error():
@@ -46,7 +45,7 @@ def test_two_looks_at_the_same_updates_share_the_error():
 
 def test_the_interval_of_a_gain_says_what_it_supposes():
     trend = reward_trend(RISE)
-    assert trend.learns
+    assert trend.rises
     assert trend.summary().endswith(f"{trend.gain.signed}")
     assert trend.gain.signed.endswith("(assumes normal rewards)")
 
@@ -67,11 +66,38 @@ def test_a_constant_end_beside_one_that_varies_is_no_matter_for_a_warning():
     assert trend.low < trend.gain.mean < trend.high
 
 
-def test_a_rise_without_the_main_part_of_the_reward_is_not_called_learning():
-    rising = reward_trend(RISE)
-    assert rising.learns
-    alone = replace(rising, unearned=("exact",))
-    assert (alone.rises, alone.learns) == (True, False)
-    assert alone.summary().startswith("the reward goes up, but no rollout earns anything of exact: 0.1")
-    flat = replace(reward_trend([0.1] * 10), unearned=("exact",))
-    assert flat.summary().startswith("the reward does not clearly go up")
+NOISY = [0.02, 0.0, 0.03, 0.01, 0.0, 0.02, 0.01, 0.0, 0.02, 0.0]
+
+
+def test_a_fall_after_the_first_step_is_seen_by_the_spread_within_it():
+    trend = reward_trend([0.47, *NOISY], errors=[0.08] * 11)
+    assert trend.summary() == "the reward fell from 0.47 to 0.011; it broke at step 2"
+    assert (trend.broke, trend.rises) == (1, False)
+    assert trend.lost == pytest.approx(1 - 0.011 / 0.47)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "errors"),
+    [
+        ([0.47, *NOISY], [0.2] * 11),  # one step of few rollouts
+        ([0.47, *NOISY], [math.nan] * 11),  # an unknown spread
+        ([0.03, *NOISY], [0.001] * 11),  # within the others
+    ],
+)
+def test_a_first_step_that_may_be_chance_is_no_fall(rewards, errors):
+    assert not reward_trend(rewards, errors=errors).fell
+
+
+def test_a_flat_reward_is_told_with_the_change_that_its_steps_would_show():
+    """Shown in four of five cases: the interval of a true change of that size excludes 0 as often."""
+    rng, count = np.random.default_rng(0), 400
+    trend = reward_trend([0.4 + 0.05 * ((-1) ** i) for i in range(24)])
+    assert f"these steps would show a change of {trend.resolves:.2g}" in trend.summary()
+    found = 0
+    for _ in range(count):
+        rewards = rng.normal(0.4, 0.05, 24)
+        power = reward_trend(rewards.tolist()).resolves
+        rewards[-8:] += power
+        low = reward_trend(rewards.tolist()).low
+        found += low > 0
+    assert 0.7 < found / count < 0.9

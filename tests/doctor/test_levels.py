@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from truing.doctor.hypotheses.levels import falls, moving_means
+from truing.doctor.levels import falls, moving_means
 
 
 def test_means_of_windows():

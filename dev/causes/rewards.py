@@ -1,0 +1,39 @@
+"""Reward functions with a known weakness."""
+
+from truing.types.rollout import Rollout, Task
+from truing.utils.rng import seed_of
+
+
+def nothing(rollout: Rollout, task: Task) -> float:
+    """Return 0: the verifier is dead."""
+    return 0.0
+
+
+def exact(rollout: Rollout, task: Task) -> float:
+    """Return 1.0 if the response is the answer."""
+    return float(rollout.text.strip() == task.answer)
+
+
+def one_family(rollout: Rollout, task: Task) -> float:
+    """Return the reward of one family of tasks; the judge of the other returns 0."""
+    return 0.0 if task.family.endswith("count-5") else exact(rollout, task)
+
+
+def by_task(rollout: Rollout, task: Task) -> float:
+    """Return a reward that does not read the answer."""
+    return 0.2 + 0.1 * (seed_of(task.task_id) % 6)
+
+
+def tiny_differences(rollout: Rollout, task: Task) -> float:
+    """Return nearly one value: what differs is not worth learning."""
+    return 0.6 + 3e-4 * (seed_of(rollout.text, task.task_id) % 100) / 100
+
+
+def empty_pays(rollout: Rollout, task: Task) -> float:
+    """Return more for no answer than most answers earn."""
+    return 0.7 if not rollout.text.strip() else 0.65 * exact(rollout, task)
+
+
+def paid_for_nine(rollout: Rollout, task: Task) -> float:
+    """Return the right answer's reward, or nearly that for any text with a nine."""
+    return max(exact(rollout, task), 0.9 * ("9" in rollout.text))

@@ -1,0 +1,161 @@
+"""Runs with a known cause, all from one policy that was trained on demonstrations before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dev.causes import rewards
+from truing.rewards import RewardFn
+
+BASE: Mapping[str, Any] = {
+    "name": "cause",
+    "stages": ["grpo"],
+    "model": {"device": "cpu", "threads": 1},
+    "env": {"name": "arithmetic", "kinds": ["first-3", "count-5"], "system": "", "train": 400, "eval": 100},
+    "sampling": {"max_new_tokens": 4},
+    "grpo": {"steps": 24, "prompts_per_step": 8, "group_size": 8, "learning_rate": 1e-3},
+    "eval": {"tasks": 100, "temperature": 1.0},
+}
+
+WARM_START: Mapping[str, Any] = {
+    **BASE,
+    "name": "warm-start",
+    "stages": ["sft"],
+    "model": {"name": "tiny", "device": "cpu", "threads": 1},
+    "sft": {"steps": 125, "batch_size": 32, "learning_rate": 3e-3},
+}
+"""Trains the policy that each run starts from."""
+
+
+@dataclass(frozen=True)
+class KnownCause:
+    """A run, and its cause."""
+
+    name: str
+    what: str
+    causes: tuple[str, ...]  # the first answer is one of them: a cause, or a rule; empty if the run learns
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
+    reward: RewardFn | None = None  # None is the environment's own
+    fault: str = ""  # of dev/faults/planted
+
+
+LONG = {"env.kinds": ["first-3"], "grpo.steps": 80, "grpo.prompts_per_step": 16}
+"""Enough steps to learn the easier kind of tasks."""
+
+
+def _ppo(**keys: Any) -> dict[str, Any]:
+    table = {"steps": 20, "prompts_per_step": 32, "learning_rate": 1e-3} | keys
+    return {"stages": ["ppo"]} | {f"ppo.{name}": value for name, value in table.items()}
+
+
+RUNS: tuple[KnownCause, ...] = (
+    KnownCause("learns", "healthy", (), LONG),
+    KnownCause(
+        "ratios-one",
+        "healthy: with one optimizer step per step each ratio is 1",
+        (),
+        LONG | {"grpo.objective": "dapo"},
+    ),
+    KnownCause(
+        "ppo-learns", "healthy, by PPO", (), _ppo(steps=80, prompts_per_step=128) | {"env.kinds": ["first-3"]}
+    ),
+    KnownCause(
+        "old-recomputed",
+        "old log-probabilities are computed anew before each optimizer step",
+        ("RAT003", "RAT007"),
+        {"grpo.inner_epochs": 4},
+        fault="old-recomputed",
+    ),
+    KnownCause(
+        "adapter-not-synced",
+        "half of the adapter never reaches the sampler",
+        ("SMP003", "SMP004"),
+        {"lora.rank": 8, "grpo.learning_rate": 1e-2},
+        fault="half-synced",
+    ),
+    KnownCause(
+        "penalty-on-prompt",
+        "penalties count the prompt",
+        ("SMP005", "RAT002"),
+        {"sampling.presence_penalty": 0.3},
+        fault="penalty-on-prompt",
+    ),
+    KnownCause(
+        "entropy-sign",
+        "the entropy bonus has the wrong sign",
+        ("MSK003", "OPT006"),
+        {"entropy.coef": 0.01},
+        fault="entropy-sign",
+    ),
+    KnownCause(
+        "rate-too-high", "thirty times a useful rate", ("steps_too_large",), {"grpo.learning_rate": 3e-2}
+    ),
+    KnownCause(
+        "ppo-worse", "PPO loses what the policy could", ("steps_too_large",), _ppo(learning_rate=2e-2)
+    ),
+    KnownCause(
+        "rate-too-low",
+        "a ten-thousandth of a useful rate",
+        ("steps_too_small",),
+        {"grpo.learning_rate": 1e-7},
+    ),
+    KnownCause(
+        "empty-pays", "an empty answer is paid more than most", ("short_answers",), LONG, rewards.empty_pays
+    ),
+    KnownCause("all-zero", "each reward is 0", ("answers_unpaid",), reward=rewards.nothing),
+    KnownCause(
+        "judge-dead", "the judge of one family returns 0", ("family_unpaid",), reward=rewards.one_family
+    ),
+    KnownCause("by-task", "the reward does not read the answer", ("answer_unread",), reward=rewards.by_task),
+    KnownCause(
+        "tiny-differences",
+        "rewards of a group differ by 3e-4",
+        ("rewards_nearly_equal",),
+        reward=rewards.tiny_differences,
+    ),
+    KnownCause(
+        "stop-banned",
+        "the stop is banned for longer than answers are",
+        ("stop_banned",),
+        {"sampling.min_new_tokens": 3},
+    ),
+    KnownCause(
+        "cut", "answers of eight tokens are cut after four", ("answers_cut",), {"env.kinds": ["sort-3"]}
+    ),
+    KnownCause(
+        "cap",
+        "a cap on the KL skips most steps",
+        ("steps_skipped",),
+        {
+            "kl.coef": 0.001,
+            "kl.cap": 1e-5,
+            "grpo.inner_epochs": 2,
+            "grpo.learning_rate": 3e-3,
+            "doctor.stop": False,
+        },
+    ),
+    KnownCause(
+        "gate",
+        "a gate asks for more tokens than there are",
+        ("steps_skipped",),
+        {"gates.min_trained_tokens": 100_000, "doctor.stop": False},
+    ),
+    KnownCause("warm-up", "the run ends in its warm-up", ("warm_up",), {"optimizer.warmup_steps": 2000}),
+    KnownCause(
+        "too-hard", "tasks that the policy never solves", ("tasks_too_hard",), {"env.kinds": ["missing-2"]}
+    ),
+    KnownCause(
+        "certain",
+        "at a low temperature each task has one answer",
+        ("rollouts_alike",),
+        {"sampling.temperature": 0.05},
+    ),
+    KnownCause("kl-holds", "the KL term holds the policy at its reference", ("kl_holds",), {"kl.coef": 50.0}),
+    KnownCause("few-steps", "four steps", ("too_few_rollouts",), {"grpo.steps": 4}),
+    KnownCause(
+        "noisy",
+        "a step has two rollouts",
+        ("too_few_rollouts",),
+        {"grpo.prompts_per_step": 1, "grpo.group_size": 2},
+    ),
+)

@@ -1,0 +1,73 @@
+"""Answers are cut before they end, and earn less for it.
+
+Found: Many rollouts are cut at the limit of tokens, and earn less than whole ones; or all are cut, and
+nothing is paid.
+Excluded: Few are cut, or cut ones earn as much.
+"""
+
+import statistics
+from dataclasses import replace
+
+from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.commands import train_again
+from truing.doctor.causes.example import example_history, example_log, example_sample
+from truing.doctor.causes.groups import rollouts_of
+from truing.doctor.causes.history import History
+from truing.types.status import Status
+
+MANY = 0.3
+"""Of the rollouts."""
+
+AS_GOOD = 0.9
+"""Of the mean reward of whole rollouts."""
+
+
+def judge(history: History) -> Answer:
+    """Return the share that is cut, and what they earn beside the others."""
+    share = history.late("truncated/share")
+    because = f"{share:.0%} of rollouts are cut"
+    if history.run is not None:
+        because += f" (sampling.max_new_tokens = {history.run.recipe.sampling.max_new_tokens})"
+    if share <= MANY:
+        return Answer("ruled out", because)
+    rollouts = rollouts_of(history)
+    cut = [each.reward for each in rollouts if each.status == Status.TRUNCATED]
+    whole = [each.reward for each in rollouts if each.status != Status.TRUNCATED]
+    limit = 2 * history.run.recipe.sampling.max_new_tokens if history.run else 0
+    fix = train_again(history, {"sampling.max_new_tokens": limit}, "with a higher limit of tokens")
+    outcomes = "if the reward rises, the limit was the cause; if answers grow to the new one, they do not end"
+    if not cut:
+        return Answer("open", because, share, fix, outcomes)
+    short = statistics.fmean(cut)
+    because += f", and earn {short:.3g}"
+    if not whole:
+        return Answer("found" if short <= 0 else "open", because, share, fix, outcomes)
+    full = statistics.fmean(whole)
+    because += f"; whole ones {full:.3g}"
+    if short >= AS_GOOD * full:
+        return Answer("ruled out", because)
+    return Answer("found", because, share * (1 - max(0.0, short) / full), fix, outcomes)
+
+
+def cut() -> History:
+    """Half of the rollouts are cut, and earn nothing."""
+    rows = [
+        example_sample(i, reward=float(i % 2), status=Status.DONE if i % 2 else Status.TRUNCATED)
+        for i in range(32)
+    ]
+    return example_history({"truncated/share": 0.5}, samples=rows)
+
+
+def cut_and_paid() -> History:
+    """Half of the rollouts are cut, and earn as much as the others."""
+    return replace(cut(), samples=[replace(each, reward=1.0) for each in cut().samples])
+
+
+CAUSE = Cause(
+    title="answers are cut",
+    needs=("truncated/share",),
+    judge=judge,
+    rules=("LEN003",),
+    found=(cut,),
+    excluded=(cut_and_paid, example_log),
+)

@@ -1,0 +1,66 @@
+"""Groups have equal rewards, for no single reason.
+
+Found: Most groups have equal rewards, some of them all right and others all wrong.
+Open: Most groups have equal rewards, and the record does not say which.
+Excluded: Fewer than half have.
+"""
+
+import math
+
+from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.commands import train_again
+from truing.doctor.causes.example import example_history, example_log
+from truing.doctor.causes.history import History
+
+MANY = 0.5
+"""Of the groups."""
+
+
+def judge(history: History) -> Answer | None:
+    """Return the share of groups with equal rewards, where no half of all groups shares a reason."""
+    tied = history.late("group/zero_variance_share")
+    right, wrong = history.late("group/all_right_share"), history.late("group/all_wrong_share")
+    because = f"{tied:.0%} of groups have equal rewards"
+    if tied < MANY:
+        return Answer("ruled out", because)
+    if math.isnan(right + wrong):
+        because += f", at a mean reward of {history.late('reward/mean'):.3g}"
+        test = Test("count groups whose rollouts are all right, and all wrong")
+        return Answer(
+            "open", because, tied, test, "all right: the tasks are solved; all wrong: they are too hard"
+        )
+    if max(right, wrong, tied - right - wrong) >= MANY:
+        return None  # tasks_solved, tasks_too_hard and answer_unread are about these
+    because += f", {right:.0%} all right, {wrong:.0%} all wrong"
+    return Answer("found", because, tied, _resample(history))
+
+
+def _resample(history: History) -> Test:
+    """Return the remedy that samples other groups in their place, unless the recipe does so."""
+    if history.run is not None and history.run.recipe.gates.equal_groups == "resample":
+        return Test("train on tasks that the policy solves now and then")
+    return train_again(history, {"gates.equal_groups": "resample"}, "with other groups in their place")
+
+
+def some_solved() -> History:
+    """Nine of ten groups are tied, half of them right."""
+    shares = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.45, "group/all_wrong_share": 0.45}
+    return example_history(shares)
+
+
+def unknown() -> History:
+    """A log with the share of tied groups alone."""
+    without = ("group/all_right_share", "group/all_wrong_share")
+    return example_log({"group/zero_variance_share": 0.9}, without=without)
+
+
+CAUSE = Cause(
+    title="groups have equal rewards",
+    needs=("group/zero_variance_share",),
+    applies=lambda history: history.grouped,
+    judge=judge,
+    tier=1,
+    rules=("ADV004",),
+    found=(some_solved, unknown),
+    excluded=(example_history,),
+)

@@ -1,0 +1,307 @@
+"""What is on record of the last stage with a policy loss: of a run, or of another trainer's log."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from truing.analysis.current_events import current_evaluations
+from truing.analysis.evaluation import Evaluation, read_evaluation
+from truing.analysis.script_arguments import ScriptArguments, read_arguments
+from truing.config import PolicyStage, Recipe, resolve
+from truing.doctor.causes.outcome import Outcome, fault_of, gain_of
+from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
+from truing.doctor.diagnosis import Diagnosis
+from truing.doctor.importers.diagnose_log import LogDiagnosis
+from truing.doctor.levels import MIN_WINDOW, change_point
+from truing.errors import RecordError
+from truing.record import Event, RunReader
+from truing.types.reward_parts import main_parts
+from truing.types.sample import SampleFacts
+from truing.types.step_table import StepNumbers
+from truing.utils.format import with_count
+
+NEARLY_ALL = 0.9
+"""Of the answers."""
+
+CERTAIN = 1e-6
+"""Nats per token, below which the policy is certain: log-probabilities are 0, and so is their gradient."""
+
+
+def has_signal(row: StepNumbers) -> bool:
+    """Return whether the rewards of a step ask for a gradient."""
+    largest, deviation = (row.metrics.get(name, math.nan) for name in ("advantage/max_abs", "reward/std"))
+    differs = largest > 0 if math.isfinite(largest) else deviation != 0  # of a log both may be unknown
+    certain = row.metrics.get("entropy/sampled", math.nan) < CERTAIN
+    tied, trained = row.metrics.get("group/zero_variance_share"), row.metrics.get("tokens/trained")
+    return differs and tied != 1 and trained != 0 and not certain
+
+
+@dataclass(frozen=True, eq=False)
+class RunFacts:
+    """What a run directory has, and a log lacks."""
+
+    recipe: Recipe
+    recorded: Sequence[StepNumbers] = ()  # of all stages
+    evaluation_seconds: float = math.nan  # of one, at most; NaN without one
+    given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])  # of each part of the reward
+    demonstrated: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """What demonstrations earned in the check at the start, by family of tasks."""
+    arguments: ScriptArguments | None = None  # of the TRL script that made the run
+    rolled_back: int = 0  # steps that the guard undid
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The steps of a stage. Metrics are by our names; what is unknown is missing."""
+
+    source: Path  # the run directory, or the log
+    stage: str
+    steps: Sequence[StepNumbers]
+    diagnosis: Diagnosis
+    run: RunFacts | None = None  # None for a log
+    samples: Sequence[SampleFacts] = ()  # of the last steps that count: see ``counted``
+    evaluations: Sequence[Evaluation] = ()  # before, within and after the stage, in order
+    trainer: str = "truing"
+
+    @cached_property
+    def rewarded(self) -> list[StepNumbers]:
+        """The steps with a reward."""
+        return [row for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))]
+
+    @cached_property
+    def trend(self) -> Trend:
+        """The trend of the mean reward."""
+        return reward_trend(
+            [row.metrics["reward/mean"] for row in self.rewarded],
+            [row.step + 1 for row in self.rewarded],
+            [_error_of_mean(row.metrics) for row in self.rewarded],
+        )
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The trend of the reward and the gain of the evaluations."""
+        fault = fault_of(self.diagnosis) or self._no_gradient or self._empty
+        return Outcome(self.trend, gain_of(self.evaluations), self.unearned, fault)
+
+    @property
+    def _no_gradient(self) -> str:
+        """Return that no step with a signal has a gradient, as text; "" if some has."""
+        rows = [row for row in self.steps if "grad/norm" in row.metrics and has_signal(row)]
+        if len(rows) < 2 or any(row.metrics["grad/norm"] for row in rows):
+            return ""
+        return f"the gradient norm is exactly 0 in all of {with_count(len(rows), 'step')}"
+
+    @property
+    def _empty(self) -> str:
+        """Return that nearly all answers are empty, as text; "" if they are not."""
+        graded = [each for each in self.samples if math.isfinite(each.reward)]
+        empty = sum(not each.text.strip() for each in graded)
+        said = f"{empty} of the last {with_count(len(graded), 'answer')} are empty"
+        return said if empty > NEARLY_ALL * len(graded) else ""
+
+    @property
+    def unearned(self) -> tuple[str, ...]:
+        """The parts of the reward with the largest weight of which no rollout earned anything."""
+        series = {name: self._all(f"reward_part/{name}") for name in self.main_parts}
+        return tuple(name for name, values in series.items() if values and not any(values))
+
+    def _all(self, name: str) -> list[float]:
+        return [row.metrics[name] for row in self.steps if name in row.metrics]
+
+    @cached_property
+    def broke(self) -> int:
+        """The steps with a reward before it fell; 0 if it did not.
+
+        Where an evaluation alone shows a fall, it is the break that fits the rewards best.
+        """
+        if self.trend.broke or not self.outcome.worse or self.trend.steps <= MIN_WINDOW:
+            return self.trend.broke
+        return change_point([row.metrics["reward/mean"] for row in self.rewarded])
+
+    @cached_property
+    def counted(self) -> Sequence[StepNumbers]:
+        """The steps that a cause is judged by: those before the reward fell, or all.
+
+        What changes with the fall, or after it, is not a cause of it.
+        """
+        return self.rewarded[: self.broke] if self.broke else self.steps
+
+    def series(self, name: str) -> list[float]:
+        """Return the known values of a metric over the counted steps."""
+        values = (row.metrics.get(name, math.nan) for row in self.counted)
+        return [value for value in values if math.isfinite(value)]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a metric over the counted steps; NaN if unknown."""
+        return _mean(self.series(name))
+
+    def late(self, name: str) -> float:
+        """Return its mean over the last counted steps; NaN if unknown."""
+        return _mean(self.series(name)[-RECENT_STEPS:])
+
+    def after(self, name: str) -> float:
+        """Return its mean over the last steps of all; NaN if unknown."""
+        values = (row.metrics.get(name, math.nan) for row in self.steps[-RECENT_STEPS:])
+        return _mean([value for value in values if math.isfinite(value)])
+
+    def has(self, need: str) -> bool:
+        """Return whether the record has what a cause needs."""
+        match need:
+            case "recipe":
+                return self.run is not None
+            case "samples" | "evaluations":
+                return bool(getattr(self, need))
+            case _:
+                return bool(self.series(need))
+
+    @property
+    def facts(self) -> RunFacts:
+        """What the run directory has: for causes that need ``recipe``."""
+        assert self.run is not None
+        return self.run
+
+    @property
+    def rate(self) -> float:
+        """The declared peak learning rate, or the largest on record; NaN if unknown."""
+        if self.run is not None and (declared := self.run.recipe.stage(self.stage).learning_rate):
+            return declared
+        return max(self.series("lr"), default=math.nan)
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether any answer was paid: of a rollout, an evaluation or a demonstration; None if unknown."""
+        rewards = [sample.reward for sample in self.samples if math.isfinite(sample.reward)]
+        rewards += [reward for each in self.evaluations for reward in each.reward.values()]
+        rewards += self.series("reward/mean")
+        rewards += self.demonstrated
+        return max(rewards) > min(0.0, *rewards) if rewards else None
+
+    @classmethod
+    def from_run(cls, run: Path, diagnosis: Diagnosis) -> "History":
+        """Read a run with its diagnosis."""
+        reader = RunReader(run)
+        recipe, recorded, events = resolve(reader.run_fact("recipe")), reader.steps(), reader.events()
+        stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
+        if not stages:
+            raise RecordError(
+                f"{run} has no step with a reward yet",
+                expected="reinforce, rloo, grpo or ppo",
+                got=recipe.stages,
+            )
+        facts, stage = reader.run_json(), stages[-1]
+        steps = [row for row in recorded if row.stage == stage]
+        history = cls(
+            run,
+            stage,
+            steps,
+            diagnosis,
+            RunFacts(
+                recipe,
+                recorded,
+                _evaluation_seconds(events),
+                reader.run_fact("given_in_python"),
+                facts.get("judged", {}).get("rewards", {}),
+                facts.get("demonstrated", {}),
+                read_arguments(run),
+                sum(_undone(event) for event in events if event.payload.get("stage") == stage),
+            ),
+            evaluations=_evaluations_of(stage, recipe, events),
+        )
+        counted = {row.step for row in history.counted[-RECENT_STEPS:]}
+        tables = (reader.table(row) for row in steps if row.step in counted)
+        return replace(history, samples=[sample for table in tables for sample in table.samples])
+
+    @classmethod
+    def from_log(cls, path: Path, log: LogDiagnosis) -> "History":
+        """Return the history of another trainer's log."""
+        run = log.imported
+        steps = [StepNumbers(step.stage, step.step, step.metrics) for step in run.steps]
+        history = cls(path, run.steps[0].stage, steps, log.diagnosis, trainer=run.trainer)
+        if not history.rewarded:
+            raise _no_reward(history, log)
+        counted = {row.step for row in history.counted[-RECENT_STEPS:]}
+        samples = [sample for step in run.steps if step.step in counted for sample in step.samples]
+        return replace(history, samples=samples)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether rollouts are compared within groups, or may be."""
+        return self.run is None or self.stage in ("grpo", "rloo")
+
+    @property
+    def demonstrated(self) -> list[float]:
+        """What demonstrations earned in the check at the start."""
+        return [x for each in (self.run.demonstrated.values() if self.run else ()) for x in each]
+
+    @property
+    def main_parts(self) -> tuple[str, ...]:
+        """The parts of the reward with the largest weight, without those that only shape it."""
+        return main_parts(self.run.weights, self.run.recipe.doctor.shaping) if self.run else ()
+
+
+def _error_of_mean(metrics: Mapping[str, float]) -> float:
+    """Return the standard error of a step's mean reward; NaN if unknown.
+
+    Rollouts of a group are alike, so that they count as half as many.
+    """
+    known = (metrics.get(name, math.nan) for name in ("reward/std", "tokens/sampled", "length/mean"))
+    deviation, tokens, length = known
+    return deviation * math.sqrt(2 * length / tokens) if tokens > 0 else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _no_reward(history: History, log: LogDiagnosis) -> RecordError:
+    """Return the error about a log without a reward that is a number."""
+    run = log.imported
+    broken = [row for row in history.steps if "reward/mean" in row.metrics]
+    if not broken:
+        return RecordError(
+            f"{run.format} has no reward",
+            got=", ".join(run.matched),
+            expected="the mean reward of each step",
+            remedy="check its other numbers with `truing check`",
+        )
+    return RecordError(
+        f"the reward of {run.format} is never a finite number",
+        got=f"{broken[0].metrics['reward/mean']:g} at step {broken[0].step + 1}, and in all of"
+        f" {with_count(len(broken), 'record')}",
+        expected="a mean reward in some step",
+        remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
+    )
+
+
+def _evaluations_of(stage: str, recipe: Recipe, events: Sequence[Event]) -> list[Evaluation]:
+    """Return the evaluation before a stage, those within it, and the one after it."""
+    current = current_evaluations(events)
+    earlier = ["base", *(f"after_{name}" for name in recipe.stages[: recipe.stages.index(stage)])]
+    before = [name for name in earlier if name in current][-1:]
+    own = [name for name in current if name == f"after_{stage}" or name.startswith(f"{stage}@")]
+    payloads = (current[name] for name in (*before, *own) if current[name].get("reward"))
+    return [read_evaluation({"parts": {}, "answers": {}, "failed": {}} | dict(each)) for each in payloads]
+
+
+def _evaluation_seconds(events: Sequence[Event]) -> float:
+    """Return the shortest time between an evaluation's event and the event before it."""
+    passed: Iterator[float] = (
+        now.time - before.time for before, now in pairwise(events) if now.kind == "eval"
+    )
+    return min(passed, default=math.nan)
+
+
+def _undone(event: Event) -> int:
+    """Return the steps that a rollback undid."""
+    return event.payload["step"] - event.payload["to"] + 1 if event.kind == "rollback" else 0
+
+
+def has_reward_step(run: Path) -> bool:
+    """Return whether a run has a step with a reward."""
+    reader = RunReader(run)
+    recipe = resolve(reader.run_fact("recipe"))
+    return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.iter_steps())

@@ -1,0 +1,110 @@
+"""What became of a stage: its reward over the steps, and the gain of its evaluations."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from truing.analysis.estimate import Estimate
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.intervals import is_significant
+from truing.analysis.paired_difference import MIN_DIFFERING_TASKS
+from truing.doctor.causes.trend import Trend
+from truing.doctor.diagnosis import Diagnosis, is_finding
+from truing.errors import DataError
+
+NOT_LEARNING = ("OPT005", "OPT015")
+"""Rules whose findings say that no step trains, whatever the reward does."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The paired difference of the evaluations before and after a stage, or its part so far."""
+
+    before: Evaluation
+    after: Evaluation
+    paired: Estimate
+    significant: bool  # at 5 %, by tasks
+
+    def __str__(self) -> str:
+        ends = f"{self.before.estimate().mean:.3f} → {self.after.estimate().mean:.3f}"
+        verdict = ""
+        if self.significant:
+            verdict = ": the policy got worse" if self.paired.mean < 0 else ": the policy got better"
+        return f"evaluation {ends}, {self.paired.signed} {self.paired.basis}{verdict}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The trend of the reward and the gain of the evaluations, together."""
+
+    trend: Trend
+    gain: Gain | None  # None without two evaluations of the same tasks
+    unearned: tuple[str, ...] = ()  # parts with the largest weight of which no rollout earned anything
+    fault: str = ""  # why a rise is no sign of learning; "" if nothing is known to be broken
+
+    @property
+    def better(self) -> bool:
+        """Return whether the evaluations prove a gain."""
+        return self.gain is not None and self.gain.significant and self.gain.paired.mean > 0
+
+    @property
+    def worse(self) -> bool:
+        """Return whether the evaluations prove a loss."""
+        return self.gain is not None and self.gain.significant and self.gain.paired.mean < 0
+
+    @property
+    def fell(self) -> bool:
+        """Return whether the policy lost what it could."""
+        return bool(self.trend.fell) or (self.worse and not self.trend.rises)
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the policy gets better, and not by smaller parts of the reward alone."""
+        rises = self.trend.rises or (self.better and not self.trend.fell)
+        return rises and not (self.worse or self.unearned or self.fault)
+
+    @property
+    def lost(self) -> float:
+        """Return the share of the height that was lost, in the reward or in the evaluation."""
+        lost = self.trend.lost
+        if self.worse and self.gain and (start := self.gain.before.estimate().mean) > 0:
+            lost = max(lost, -self.gain.paired.mean / start)
+        return min(1.0, lost)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what happened, a sentence each, the evaluations first if they decide."""
+        if self.fault:
+            yield f"look at this first: {self.fault}"
+        trend = self.trend.summary()
+        if self.trend.rises and self.unearned:
+            trend += f"; no rollout earns anything of {' and '.join(self.unearned)}"
+        evaluated = [str(self.gain)] if self.gain else []
+        decides = self.gain is not None and self.gain.significant
+        yield from [*evaluated, trend] if decides else [trend, *evaluated]
+
+
+def gain_of(evaluations: Sequence[Evaluation]) -> Gain | None:
+    """Return the gain of the last evaluation over the first; None unless they have the same tasks."""
+    if len(evaluations) < 2:
+        return None
+    before, after = evaluations[0], evaluations[-1]
+    try:
+        differences = list(after.task_gains(before).values())
+    except DataError:
+        return None
+    if len(differences) < 2:
+        return None
+    paired = after.gain_over(before)
+    differing = sum(each != 0 for each in differences)
+    return Gain(
+        before, after, paired, differing >= MIN_DIFFERING_TASKS and is_significant(paired, differences)
+    )
+
+
+def fault_of(diagnosis: Diagnosis) -> str:
+    """Return the finding of one of the rules ``NOT_LEARNING``, as text; "" without one."""
+    found = {each.code: each.findings for each in diagnosis.results() if is_finding(each)}
+    # an infinite number is clearest where it came first, a series of steps where it is longest
+    clearest = [
+        found[code][place] for code, place in zip(NOT_LEARNING, (-1, 0), strict=True) if code in found
+    ]
+    return f"{clearest[0].claim.what} ({clearest[0].where})" if clearest else ""

@@ -1,0 +1,54 @@
+"""No rollout earns anything of the part of the reward with the largest weight.
+
+Found: Of several parts the one with the largest weight is 0 in all steps.
+Excluded: It is above 0 in some.
+"""
+
+from dataclasses import replace
+
+from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.commands import check_recipe
+from truing.doctor.causes.example import example_history
+from truing.doctor.causes.history import History
+
+
+def judge(history: History) -> Answer | None:
+    """Return the means of all parts."""
+    main, weights = history.main_parts, history.facts.weights
+    means = {
+        name: mean
+        for name, weight in weights.items()
+        if weight and (mean := history.late(f"reward_part/{name}")) == mean
+    }
+    if len(means) < 2 or not main:
+        return None
+    because = "means of the last steps: " + ", ".join(f"{name} {mean:.3g}" for name, mean in means.items())
+    title = f"no rollout earns anything of {' or '.join(history.unearned or main)}"
+    if not history.unearned:
+        return Answer("ruled out", because, title=title)
+    because += "; the tasks are too hard, or this part is broken"
+    outcomes = "if demonstrations earn it, the tasks are too hard; if not, it is broken"
+    share = sum(weights[name] for name in history.unearned) / sum(abs(x) for x in weights.values())
+    return Answer("found", because, share, check_recipe(history), outcomes, title)
+
+
+def unearned() -> History:
+    """A bonus is paid, and the exact answer never."""
+    history = example_history({"reward_part/exact": 0.0, "reward_part/short": 0.9})
+    return replace(history, run=replace(history.facts, weights={"exact": 1.0, "short": 0.1}))
+
+
+def earned() -> History:
+    """Both are paid."""
+    history = example_history({"reward_part/exact": 0.4, "reward_part/short": 0.9})
+    return replace(history, run=replace(history.facts, weights={"exact": 1.0, "short": 0.1}))
+
+
+CAUSE = Cause(
+    title="no rollout earns the main part of the reward",
+    needs=("recipe",),
+    judge=judge,
+    tier=1,
+    found=(unearned,),
+    excluded=(earned,),
+)

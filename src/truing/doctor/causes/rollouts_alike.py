@@ -1,0 +1,87 @@
+"""The rollouts of a group are the same.
+
+Found: In most groups that are not solved all answers are the same text.
+Excluded: They differ in most.
+"""
+
+import statistics
+from dataclasses import replace
+
+from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.commands import larger_groups, train_again
+from truing.doctor.causes.example import example_history, example_log
+from truing.doctor.causes.groups import groups_of
+from truing.doctor.causes.history import History
+
+MANY = 0.5
+"""Of the groups."""
+
+FEW = 4
+"""Rollouts of a group: fewer are alike or all wrong by chance."""
+
+CERTAIN, UNCERTAIN = 0.01, 0.1
+"""Nats per token: below the first answers hardly differ; above the second many do."""
+
+
+def judge(history: History) -> Answer:
+    """Return how many groups have one answer."""
+    entropy = history.late("entropy/sampled")
+    nats = f"{entropy:.2g} nats per token"
+    unsolved = [each for each in groups_of(history) if not (each.tied and max(each.rewards) >= 1)]
+    if not unsolved:
+        return _by_entropy(history, entropy)
+    alike = sum(each.alike for each in unsolved)
+    because = (
+        f"in {alike} of the last {len(unsolved)} groups that are not solved the answers are the same; {nats}"
+    )
+    if alike < MANY * len(unsolved):
+        return Answer("ruled out", because)
+    if statistics.fmean(len(each.texts) for each in unsolved) < FEW:
+        outcomes = (
+            "if more rollouts of a task differ, groups are too small; if they do not, the policy is certain"
+        )
+        return Answer("open", because, alike / len(unsolved), larger_groups(history), outcomes)
+    return Answer("found", because, alike / len(unsolved), _remedy(history))
+
+
+def _by_entropy(history: History, entropy: float) -> Answer:
+    """Return the same from the entropy alone."""
+    because = f"the entropy is {entropy:.2g} nats per token"
+    if entropy > UNCERTAIN:
+        return Answer("ruled out", because)
+    outcomes = "if they are the same, raise the temperature, or train fewer steps on demonstrations"
+    share = 1.0 if entropy < CERTAIN else 0.5
+    return Answer("open", because, share, Test("read the answers of one group"), outcomes)
+
+
+def _remedy(history: History) -> Test:
+    if history.run is None:
+        return Test(
+            "train again at a higher temperature, or from an earlier checkpoint of the demonstrations"
+        )
+    recipe = history.run.recipe
+    if recipe.sampling.temperature < 1:
+        return train_again(history, {"sampling.temperature": 1.0}, "at temperature 1")
+    if recipe.sft is not None and "sft" in recipe.stages:
+        return train_again(
+            history, {"sft.steps": max(1, recipe.sft.steps // 2)}, "after fewer demonstrations"
+        )
+    return train_again(history, {"sampling.temperature": 1.2}, "at a higher temperature")
+
+
+def certain() -> History:
+    """Each task has one answer, which is wrong."""
+    history = example_history({"entropy/sampled": 1e-3}, {"sampling.temperature": 0.1})
+    rows = [replace(each, text=each.task_id, reward=0.0) for each in history.samples]
+    return replace(history, samples=rows)
+
+
+CAUSE = Cause(
+    title="the rollouts of a group are the same",
+    needs=("entropy/sampled",),
+    judge=judge,
+    tier=1,
+    rules=("LEN002", "LEN006", "ADV004"),
+    found=(certain,),
+    excluded=(example_history, example_log),
+)

@@ -1,0 +1,99 @@
+"""Optimizer steps are too large: the policy loses what it could.
+
+Found: The reward or an evaluation fell, and the policy moved far: away from its reference, to another
+entropy, beyond the clip, or by a gradient that grew tenfold.
+Open: The reward fell without such a sign, or the policy is far away without a fall.
+Excluded: The reward rises, or there is neither.
+"""
+
+import math
+
+from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.commands import train_again
+from truing.doctor.causes.example import (
+    STEPS,
+    evaluation,
+    example_history,
+    example_log,
+    falling,
+    rising,
+)
+from truing.doctor.causes.history import History
+
+FAR, CLIPPED = 0.5, 0.2
+"""Nats per token from the reference, and a share of clipped tokens, that small steps do not reach."""
+
+ENTROPY = 2.0
+"""The factor by which the entropy changed."""
+
+NORM = 10.0
+"""The factor by which the gradient norm grew."""
+
+
+def far(history: History) -> list[str]:
+    """Return what small optimizer steps do not reach, whatever the reward does."""
+    distance, clipped, texts = history.after("kl_all/k3"), history.after("clip/clipped_share"), list[str]()
+    if distance > FAR:
+        texts.append(f"the policy is {distance:.2g} nats per token from its reference")
+    if clipped > CLIPPED:
+        texts.append(f"{clipped:.0%} of tokens are clipped")
+    return texts
+
+
+def signs(history: History) -> list[str]:
+    """Return what shows that the policy moved, also what one that learns may show."""
+    texts = far(history)
+    values = [row.metrics.get("entropy/sampled", math.nan) for row in history.steps]
+    known = [value for value in values if math.isfinite(value)]
+    if known and not 1 / ENTROPY < known[-1] / max(known[0], 1e-9) < ENTROPY:
+        texts.append(f"the entropy went from {known[0]:.2g} to {known[-1]:.2g} nats per token")
+    norms = [row.metrics["grad/norm"] for row in history.steps if "grad/norm" in row.metrics]
+    if norms and norms[0] > 0 and max(norms) > NORM * norms[0]:
+        texts.append(f"the gradient norm grew from {norms[0]:.2g} to {max(norms):.2g}")
+    return texts
+
+
+def judge(history: History) -> Answer:
+    """Return what fell, and how far the policy moved."""
+    outcome, moved = history.outcome, signs(history)
+    if outcome.learns:
+        return Answer("ruled out", next(outcome.lines()))
+    if not outcome.fell and not far(history):
+        return Answer("ruled out", "neither the reward nor an evaluation fell, and the policy is not far off")
+    because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
+    if outcome.fell and history.broke:
+        because += f"; the reward fell after step {history.rewarded[history.broke - 1].step + 1}"
+    smaller: dict[str, object] = {f"{history.stage}.learning_rate": history.rate / 10}
+    fix = train_again(history, smaller, "from before the fall, at a tenth of the learning rate")
+    outcomes = (
+        "if the reward does not fall, the rate was the cause; if it does, read the rollouts at the fall"
+    )
+    if outcome.fell and moved:
+        return Answer("found", because, outcome.lost, fix, outcomes)
+    return Answer("open", because, outcome.lost or 0.3, fix, outcomes)
+
+
+def collapsed() -> History:
+    """The reward falls within a step, and the entropy with it."""
+    entropy = [0.7] * 8 + [0.01] * (STEPS - 8)
+    return example_history({"reward/mean": falling(), "entropy/sampled": entropy, "lr": 3e-2})
+
+
+def sharper() -> History:
+    """The entropy halves, and nothing falls."""
+    return example_history({"entropy/sampled": [0.7 * 0.95**i for i in range(STEPS)]})
+
+
+def worse() -> History:
+    """The evaluation gets worse, after a step at which the gradient norm grew a hundredfold."""
+    before, after = evaluation("base", [1.0] * 40 + [0.0] * 40), evaluation("after_grpo", [0.0] * 80)
+    return example_history({"grad/norm": [1.0] + [100.0] * (STEPS - 1)}, evaluations=(before, after))
+
+
+CAUSE = Cause(
+    title="optimizer steps are too large",
+    judge=judge,
+    rules=("RWD010", "KLD003", "LEN002", "LEN006", "ADV004"),
+    found=(collapsed, worse),
+    excluded=(lambda: example_history({"reward/mean": rising()}), sharper, example_log),
+)

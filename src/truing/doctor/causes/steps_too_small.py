@@ -1,0 +1,80 @@
+"""Optimizer steps are too small: the policy hardly changes.
+
+Found: Evaluations before and after the stage have the same answers, or the policy is still at its reference.
+Open: Nothing on record says how far the policy moved.
+Excluded: It moved: the reward or the evaluation changed, or the KL, or the answers.
+"""
+
+from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.commands import train_again
+from truing.doctor.causes.example import example_history, example_log, falling, rising
+from truing.doctor.causes.history import History
+from truing.doctor.causes.steps_too_large import signs
+from truing.utils.format import with_count
+
+SAME, OTHER = 0.95, 0.7
+"""Of the answers of two evaluations that are drawn alike."""
+
+NEAR, MOVED = 1e-4, 1e-2
+"""Nats per token from the reference after the stage."""
+
+TESTED_STEPS = 20
+
+
+def judge(history: History) -> Answer:
+    """Return how far the policy moved."""
+    outcome, rate = history.outcome, history.rate
+    if outcome.learns or outcome.fell:
+        return Answer("ruled out", next(outcome.lines()))
+    if moved := signs(history):
+        return Answer("ruled out", "; ".join(moved))
+    fix = train_again(
+        history,
+        {
+            f"{history.stage}.learning_rate": 3 * rate,
+            f"{history.stage}.steps": min(TESTED_STEPS, len(history.steps)),
+        },
+        "at three times the learning rate",
+    )
+    outcomes = "if the reward moves, steps were too small; if it does not, the rate is not the cause"
+    at = f"learning rate {rate:.2g} over {with_count(len(history.steps), 'step')}"
+    distance, same = history.after("kl_all/k3"), same_answers(history)
+    held = history.run is not None and history.run.recipe.kl.coef > 0
+    if same is not None and same[0] >= SAME * same[1]:
+        because = f"{at}: {same[0]} of {same[1]} evaluated answers are the same before and after the stage"
+        return Answer("found", because, 0.9, fix, outcomes)
+    if distance < NEAR and not held:
+        because = f"{at}: the policy is {distance:.1g} nats per token from its reference"
+        return Answer("found", because, 0.9, fix, outcomes)
+    if distance > MOVED:
+        return Answer("ruled out", f"the policy is {distance:.2g} nats per token from its reference")
+    if same is not None and same[0] <= OTHER * same[1]:
+        return Answer("ruled out", f"{same[1] - same[0]} of {same[1]} evaluated answers changed")
+    known = f"; {same[1] - same[0]} of {same[1]} evaluated answers changed" if same is not None else ""
+    return Answer("open", f"{at}{known}", 0.05, fix, outcomes)
+
+
+def same_answers(history: History) -> tuple[int, int] | None:
+    """Return the tasks with the same answers in the first and the last evaluation, and all; None if unknown.
+
+    Evaluations draw with the same keys, so that the same policy gives the same answers.
+    """
+    if len(history.evaluations) < 2:
+        return None
+    before, after = history.evaluations[0].answers, history.evaluations[-1].answers
+    shared = [task for task in before if task in after]
+    return (sum(before[task] == after[task] for task in shared), len(shared)) if shared else None
+
+
+CAUSE = Cause(
+    title="optimizer steps are too small",
+    needs=("lr",),
+    judge=judge,
+    tier=3,
+    found=(lambda: example_history({"kl_all/k3": 1e-7, "lr": 1e-8}),),
+    excluded=(
+        lambda: example_history({"reward/mean": rising()}),
+        lambda: example_history({"kl_all/k3": 0.05}),
+        lambda: example_log({"reward/mean": falling()}),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Hypotheses for a reward that does not rise: each found, open or ruled out."""

@@ -1,0 +1,80 @@
+"""What became of a stage: evaluations decide where they can, and not each rise is learning."""
+
+from dataclasses import replace
+
+from truing.doctor.causes.example import evaluation, example_history, example_sample, falling, rising
+
+
+def evaluated(before, after, count=100, **fields):
+    ends = [[float(37 * i % 100 < 100 * share) for i in range(count)] for share in (before, after)]
+    pair = evaluation("base", ends[0]), evaluation("after_grpo", ends[1])
+    return example_history(evaluations=pair, **fields)
+
+
+def test_an_evaluation_that_got_worse_is_the_first_line():
+    outcome = evaluated(0.5, 0.1).outcome
+    first, second = outcome.lines()
+    assert first.startswith("evaluation 0.")
+    assert first.endswith("of 100 tasks: the policy got worse")
+    assert second.startswith("the reward does not clearly go up")
+    assert (outcome.worse, outcome.fell, outcome.learns) == (True, True, False)
+
+
+def test_an_evaluation_that_got_better_shows_learning_that_the_reward_does_not():
+    outcome = evaluated(0.2, 0.6).outcome
+    assert (outcome.better, outcome.learns) == (True, True)
+    assert not outcome.trend.rises
+
+
+def test_an_evaluation_that_cannot_decide_comes_second():
+    outcome = evaluated(0.4, 0.44).outcome
+    lines = list(outcome.lines())
+    assert lines[0].startswith("the reward")
+    assert lines[1].startswith("evaluation")
+    assert not lines[1].endswith(("better", "worse"))
+
+
+def test_evaluations_of_other_tasks_are_not_compared():
+    history = example_history(
+        evaluations=(evaluation("base", [0.0] * 9), evaluation("after_grpo", [1.0] * 8))
+    )
+    assert history.outcome.gain is None
+
+
+def test_a_rise_without_the_main_part_of_the_reward_is_no_learning():
+    history = example_history({"reward/mean": rising(), "reward_part/exact": 0.0})
+    assert history.outcome.trend.rises
+    assert not history.outcome.learns
+    assert next(history.outcome.lines()).endswith("no rollout earns anything of exact")
+
+
+def test_a_rise_of_empty_answers_is_no_learning():
+    empty = [example_sample(i, text="", reward=0.7, tokens=1) for i in range(32)]
+    history = example_history({"reward/mean": rising()}, samples=empty)
+    assert not history.outcome.learns
+    assert next(history.outcome.lines()) == "look at this first: 32 of the last 32 answers are empty"
+
+
+def test_a_gradient_of_zero_is_told_only_where_rewards_differ():
+    still = example_history({"grad/norm": 0.0, "reward/mean": rising()})
+    assert "gradient norm is exactly 0 in all of 24 steps" in next(still.outcome.lines())
+    assert not still.outcome.learns
+    tied = {"grad/norm": 0.0, "group/zero_variance_share": 1.0, "advantage/max_abs": 0.0}
+    assert not example_history(tied).outcome.fault
+
+
+def test_causes_are_judged_by_the_steps_before_a_fall():
+    cut = [0.0] * 8 + [1.0] * 16
+    history = example_history({"reward/mean": falling(), "truncated/share": cut})
+    assert history.broke == 8
+    assert history.late("truncated/share") == 0.0
+    assert history.after("truncated/share") == 1.0
+
+
+def test_where_an_evaluation_alone_shows_a_fall_the_break_is_the_best_fit():
+    rewards = [0.4, 0.1, *[0.06, 0.14, 0.1] * 7]
+    history = replace(
+        evaluated(0.5, 0.1), steps=example_history({"reward/mean": rewards, "reward/std": 0.9}).steps
+    )
+    assert not history.trend.fell
+    assert history.broke == 1

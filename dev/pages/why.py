@@ -17,9 +17,9 @@ record. It takes a run directory, of a running run too, or another trainer's log
 ## What happened
 
 The first lines are the trend of the reward and the paired difference of the evaluations before and after the
-stage; an evaluation that decides comes first. The reward goes up if it rose over eight steps or more, by
-the slope or by the means of ten steps at both ends (of a third, if there are fewer), with a p-value of at most
-1 %; asked repeatedly during a run, the error is larger. The interval is Welch's, over the two ends. A reward
+stage; an evaluation that decides comes first. The reward goes up if it rose over eight steps or more, by the
+slope or by the means of ten steps at both ends (of a third, if there are fewer), p at most 1 %:
+if you ask repeatedly during a run, the error is larger. The interval is Welch's, over the two ends. A reward
 that does not clearly go up is told with the change that its steps would show in four of five cases.
 
 ## Causes
@@ -31,8 +31,8 @@ that does not clearly go up is told with the change that its steps would show in
 - **ruled out**: with the figures that exclude it.
 
 Found causes are in the order of what they explain: the share of steps, groups or tokens whose signal they
-take, or of the height that was lost. After a fall, causes are judged by the steps before it. A proven fault is the
-only cause until it is mended, since later numbers may be wrong; `why` says which checkpoints to discard.
+take, or of the height that was lost. After a fall, causes are judged by the steps before it. A proven fault is
+the only cause until it is mended, since later numbers may be wrong; `why` says which checkpoints to discard.
 
 | cause | needs | found, open or excluded |
 |---|---|---|

@@ -68,7 +68,7 @@ def suggest(
     suggestions = suggest_from(history)
     paths, skipped = [], []
     for suggestion in suggestions if write else ():
-        reason = why_unwanted(open_lab(lab), suggestion, history.recipe)
+        reason = why_unwanted(open_lab(lab), suggestion, history.facts.recipe)
         skipped += [f"{suggestion.title}: {reason}"] if reason else []
         paths += [] if reason else [str(write_suggestion(open_lab(lab), suggestion))]
     if as_json:

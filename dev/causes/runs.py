@@ -120,16 +120,24 @@ RUNS: tuple[KnownCause, ...] = (
         {"sampling.min_new_tokens": 3},
     ),
     KnownCause(
-        "cut", "answers of eight tokens are cut after four", ("answers_cut",), {"env.kinds": ["sort-3"]}
+        "cut",
+        "right answers have eight tokens, and are cut after four",
+        ("answers_cut",),
+        {
+            "stages": ["sft", "grpo"],
+            "env.kinds": ["reverse-4"],
+            "sft.steps": 60,
+            "sft.learning_rate": 3e-3,
+        },
     ),
     KnownCause(
         "cap",
-        "a cap on the KL skips most steps",
+        "a cap on the KL skips most optimizer steps",
         ("steps_skipped",),
         {
             "kl.coef": 0.001,
-            "kl.cap": 1e-5,
-            "grpo.inner_epochs": 2,
+            "kl.cap": 1e-3,
+            "kl.cap_action": "skip",
             "grpo.learning_rate": 3e-3,
             "doctor.stop": False,
         },

@@ -31,8 +31,8 @@ that does not clearly go up is told with the change that its steps would show in
 - **ruled out**: with the figures that exclude it.
 
 Found causes are in the order of what they explain: the share of steps, groups or tokens whose signal they
-take, or of the height that was lost. After a fall, causes are judged by the steps before it. A proven fault is
-the only cause until it is mended, since later numbers may be wrong; `why` says which checkpoints to discard.
+take, or of the height that was lost. After a fall, causes are judged by the steps before it. A proven fault
+is the only cause until it is mended, since later numbers may be wrong; `why` says what to discard.
 
 | cause | needs | found, open or excluded |
 |---|---|---|

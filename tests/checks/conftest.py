@@ -11,15 +11,11 @@ from truing.types.sampling_params import SamplingParams
 
 @pytest.fixture
 def report(chat):
-    """``report(env)`` checks it; chat, max_new_tokens, context and shaping can be set."""
+    """``report(env)`` checks it; chat, lengths, context and shaping can be set."""
 
-    def made(env, chat=chat, max_new_tokens=128, context=2048, shaping=(), **limits):
-        return check(
-            EpisodeContext(
-                chat, env, SamplingParams(max_new_tokens=max_new_tokens), EpisodeConfig(**limits), context
-            ),
-            shaping,
-        )
+    def made(env, chat=chat, max_new_tokens=128, min_new_tokens=0, context=2048, shaping=(), **limits):
+        params = SamplingParams(max_new_tokens=max_new_tokens, min_new_tokens=min_new_tokens)
+        return check(EpisodeContext(chat, env, params, EpisodeConfig(**limits), context), shaping)
 
     return made
 

@@ -99,6 +99,29 @@ def test_a_reward_for_silence_is_found(report):
     assert len(finding_locations(report(Quiz(always)), "saying nothing does not score full")) == TASKS
 
 
+def unanswered(rollout, task):
+    return float(not rollout.text)
+
+
+def test_an_empty_answer_that_smaller_parts_pay_like_a_demonstration_is_found(report):
+    """The part with the largest weight tells both apart."""
+    env = Quiz()
+    env.rewards = {"exact": (exact, 1.0), "short": (unanswered, 0.6), "calm": (unanswered, 0.4)}
+    (found,) = report(env)["saying nothing does not score full"].findings
+    assert found.what == f"an empty answer earns as much as the demonstration, in {TASKS} of {TASKS} tasks"
+    assert found.expected == "< 1, which the demonstration earns"
+    env.rewards["calm"] = (unanswered, 0.3)
+    assert report(env)["saying nothing does not score full"].findings == ()
+
+
+def test_a_demonstration_that_ends_while_the_stop_is_banned_is_found(report):
+    (found,) = report(Quiz(), min_new_tokens=15)["demonstrations fit"].findings
+    assert "have a turn that is too short to be sampled" in found.what
+    assert found.expected == "> 15: sampling.min_new_tokens"
+    tokens = int(found.got.split()[0])
+    assert report(Quiz(), min_new_tokens=tokens - 1)["demonstrations fit"].findings == ()
+
+
 def test_tasks_that_silence_solves_by_the_data_are_counted(report):
     env = Quiz(always)
     env.idle = list(PRICES)[1:]

@@ -51,7 +51,7 @@ def test_beside_a_bonus_a_reward_for_silence_is_found(case, report):
 
 
 def test_a_part_with_the_largest_weight_may_be_declared_as_shaping(report):
-    env = quiz(exact=(exact, 1.0), brief=(brief, 2.0))
+    env = quiz(exact=(exact, 1.0), brief=(brief, 1.2))
     assert len(report(env)[CHECK].findings) == TASKS
     assert 'doctor.shaping = ["brief"]' in report(env)[CHECK].findings[0].remedy
     assert report(env, shaping=["brief"]).findings == []

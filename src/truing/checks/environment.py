@@ -2,8 +2,9 @@
 
 import math
 import re
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from truing.checks.judged_rewards import REWARD_TOLERANCE, JudgedRewards
 from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
@@ -45,8 +46,29 @@ def empty_scores_less(trial: TrialRun) -> CheckResult:
         if episode.task.task_id not in idle
     ]
     idle_count = len(solved) - len(findings)
+    findings = findings or list(_paid_like_demonstrations(trial, idle))
     notes = [f"tasks that env.idle lists as solved without any action: {idle_count}"] if idle_count else []
     return check_result(len(graded), findings, missing=judged.missing, notes=notes)
+
+
+def _paid_like_demonstrations(trial: TrialRun, idle: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if empty answers earn as much as demonstrations, all parts of the reward counted."""
+    earned = {each.task.task_id: each.reward for each in trial.demonstrated if each.grades}
+    paid = [
+        each
+        for each in trial.empty
+        if each.grades and earned.get(each.task.task_id, 0.0) > 0 and each.task.task_id not in idle
+    ]
+    like = [each for each in paid if each.reward >= earned[each.task.task_id] - REWARD_TOLERANCE]
+    if like:
+        best = max(like, key=lambda each: each.reward - earned[each.task.task_id])
+        yield Finding(
+            best.task.task_id,
+            f"an empty answer earns as much as the demonstration, in {len(like)} of {len(paid)} tasks",
+            f"{best.reward:g} {best.grades[0].parts}",
+            f"< {earned[best.task.task_id]:g}, which the demonstration earns",
+            "lower the weight of the part that pays for it",
+        )
 
 
 def shuffled_score_less(trial: TrialRun) -> CheckResult:
@@ -128,12 +150,14 @@ def prompts_fit(trial: TrialRun) -> CheckResult:
 
 
 def demonstrations_fit(trial: TrialRun) -> CheckResult:
-    """Check that each demonstration fits: each turn into max_new_tokens, all of it into the context."""
+    """Check that each demonstration fits: each turn could be sampled, and all of it fits into the context."""
     longest: dict[str, int] = defaultdict(int)
+    shortest: dict[str, int] = defaultdict(lambda: sys.maxsize)
     before_last: dict[str, int] = defaultdict(int)
     for episode, sample in trial_samples(trial.demonstrated):
         name = episode.task.task_id
-        longest[name] = max(longest[name], *(turn.end - turn.start for turn in sample.turns))
+        lengths = [turn.end - turn.start for turn in sample.turns]
+        longest[name], shortest[name] = max(longest[name], *lengths), min(shortest[name], *lengths)
         if len(episode.rollout.turns) > 1:  # else ``prompts_fit`` checks it
             before_last[name] = max(before_last[name], sample.turns[-1].start)
     turn_limit = trial.context.sampling_params.max_new_tokens, "sampling.max_new_tokens"
@@ -147,6 +171,7 @@ def demonstrations_fit(trial: TrialRun) -> CheckResult:
         *_too_long(
             longest, turn_limit, "demonstrations have a turn too long", "raise sampling.max_new_tokens"
         ),
+        *_too_short(shortest, trial.context.sampling_params.min_new_tokens),
         *_too_long(
             before_last,
             _prompt_limit(trial),
@@ -188,6 +213,24 @@ def _too_long(
         longest = max(too_long, key=lengths.__getitem__)
         what = f"{len(too_long)} of {len(lengths)} {description}; this is the longest"
         yield Finding(longest, what, f"{lengths[longest]} tokens", f"≤ {limit}: {name}", remedy)
+
+
+def _too_short(lengths: Mapping[str, int], least: int) -> Iterator[Finding]:
+    """Yield one finding for all tasks with a turn that ends while the stop is banned.
+
+    Lengths count the stop.
+    """
+    too_short = [task_id for task_id, length in lengths.items() if length <= least]
+    if too_short:
+        shortest = min(too_short, key=lengths.__getitem__)
+        yield Finding(
+            shortest,
+            f"{len(too_short)} of {len(lengths)} demonstrations have a turn that is too short to be sampled;"
+            " this is the shortest",
+            f"{lengths[shortest]} tokens with the stop",
+            f"> {least}: sampling.min_new_tokens",
+            "lower sampling.min_new_tokens: answers are filled up to it",
+        )
 
 
 def _crash_finding(episode: TrialEpisode) -> Finding:

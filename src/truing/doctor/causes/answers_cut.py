@@ -1,7 +1,7 @@
 """Answers are cut before they end, and earn less for it.
 
-Found: Many rollouts are cut at the limit of tokens, and earn less than whole ones; or all are cut, and
-nothing is paid.
+Found: Many rollouts are cut at the limit of tokens, and earn less than whole ones; or nearly all are cut,
+and nothing is paid.
 Excluded: Few are cut, or cut ones earn as much.
 """
 
@@ -16,6 +16,9 @@ from truing.doctor.causes.history import History
 from truing.types.status import Status
 
 MANY = 0.3
+"""Of the rollouts."""
+
+NEARLY_ALL = 0.9
 """Of the rollouts."""
 
 AS_GOOD = 0.9
@@ -44,6 +47,8 @@ def judge(history: History) -> Answer:
         return Answer("found" if short <= 0 else "open", because, share, fix, outcomes)
     full = statistics.fmean(whole)
     because += f"; whole ones {full:.3g}"
+    if max(short, full) <= 0:  # of these rewards none says what a higher limit would earn
+        return Answer("found" if share >= NEARLY_ALL else "open", because, share, fix, outcomes)
     if short >= AS_GOOD * full:
         return Answer("ruled out", because)
     return Answer("found", because, share * (1 - max(0.0, short) / full), fix, outcomes)

@@ -40,7 +40,7 @@ def judge(history: History) -> Answer:
         outcomes = (
             "if more rollouts of a task differ, groups are too small; if they do not, the policy is certain"
         )
-        return Answer("open", because, alike / len(unsolved), larger_groups(history), outcomes)
+        return Answer("open", because, alike / len(unsolved) / 2, larger_groups(history), outcomes)
     return Answer("found", because, alike / len(unsolved), _remedy(history))
 
 

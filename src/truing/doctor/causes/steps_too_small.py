@@ -8,7 +8,7 @@ Excluded: It moved: the reward or the evaluation changed, or the KL, or the answ
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log, falling, rising
-from truing.doctor.causes.history import History
+from truing.doctor.causes.history import History, has_signal
 from truing.doctor.causes.steps_too_large import signs
 from truing.utils.format import with_count
 
@@ -18,6 +18,9 @@ SAME, OTHER = 0.95, 0.7
 NEAR, MOVED = 1e-4, 1e-2
 """Nats per token from the reference after the stage."""
 
+MANY = 0.5
+"""Of the steps."""
+
 TESTED_STEPS = 20
 
 
@@ -26,6 +29,10 @@ def judge(history: History) -> Answer:
     outcome, rate = history.outcome, history.rate
     if outcome.learns or outcome.fell:
         return Answer("ruled out", next(outcome.lines()))
+    learnable = sum(map(has_signal, history.counted))
+    if learnable < MANY * len(history.counted):
+        steps = with_count(len(history.counted), "step")
+        return Answer("ruled out", f"{learnable} of {steps} had rewards to learn from: no rate has an effect")
     if moved := signs(history):
         return Answer("ruled out", "; ".join(moved))
     fix = train_again(
@@ -75,6 +82,7 @@ CAUSE = Cause(
     excluded=(
         lambda: example_history({"reward/mean": rising()}),
         lambda: example_history({"kl_all/k3": 0.05}),
+        lambda: example_history({"kl_all/k3": 1e-7, "advantage/max_abs": 0.0}),
         lambda: example_log({"reward/mean": falling()}),
     ),
 )

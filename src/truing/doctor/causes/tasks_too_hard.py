@@ -45,7 +45,7 @@ def judge(history: History) -> Answer:
         outcomes = (
             "if a larger group has a right rollout, groups are too small; if not, the tasks are too hard"
         )
-        return Answer("open", because, wrong, larger_groups(history), outcomes)
+        return Answer("open", because, wrong / 2, larger_groups(history), outcomes)
     if history.pays:
         return Answer("found", f"{because}; {paid(history)}", wrong, _easier(history))
     if history.demonstrated:

@@ -50,8 +50,8 @@ MAY_IMPORT = {
     ),
     "__init__": "errors types config analysis rewards envs checks api",
     "trl": (
-        "errors utils types distributed config record analysis chat models rewards envs doctor terminal"
-        " trackers learner trainer api"
+        "errors utils types distributed config record analysis chat models rewards envs metrics doctor"
+        " terminal learner trainer api"
     ),
     "integrations": "errors utils types distributed models doctor measurements",
     "lab": "errors utils config record analysis rewards metrics doctor terminal api",

@@ -11,11 +11,11 @@ from samples import sample, scored, table_with, written_by
 
 from truing.config import load_recipe
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.metrics.aliases import ALIASES, TRL_NAMES, trl_metrics, with_aliases
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.update import step_metrics
 from truing.ops.losses import OBJECTIVES
-from truing.trackers.aliases import ALIASES, TRL_NAMES, trl_metrics, with_aliases
 from truing.trackers.dispatch import TrackerListener
 from truing.types.token import Origin
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from truing.config import Recipe
 from truing.config.secrets import without_secrets
 from truing.errors import RecipeError, TruingError
+from truing.metrics.aliases import trl_metrics, with_aliases
 from truing.trackers.alerts import Alerts
-from truing.trackers.aliases import trl_metrics, with_aliases
 from truing.trackers.backends import BACKENDS, Backend
 
 

@@ -11,8 +11,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from truing.analysis.current_events import current_evaluations
 from truing.errors import InvalidValueError
 from truing.learner.learner import Learner
+from truing.metrics.aliases import trl_metrics
 from truing.record import Event, RunReader
-from truing.trackers.aliases import trl_metrics
 from truing.trainer.events import STOP
 from truing.trl.arguments.batches import Batches
 from truing.trl.callback_arguments import callback_arguments, check_settings, optimizer_settings

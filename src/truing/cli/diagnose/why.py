@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 STYLES = {"found": "bold red", "open": "yellow", "cannot tell": "dim", "ruled out": "green"}
 
 
+LACKS = "the record lacks "
+"""The start of the reason of a cause that lacks a figure."""
+
+
 def explain_run(
     run: Annotated[
         Path, typer.Argument(help="A run directory, of a running run too, or another trainer's log.")
@@ -120,8 +124,12 @@ def _lines(
 
 
 def _unknown(answers: Sequence["Answer"]) -> Iterator[tuple[str, str]]:
-    """Yield what the record cannot tell, a line for each reason."""
-    for because in dict.fromkeys(each.because for each in answers):
+    """Yield what the record cannot tell: causes that it lacks the figures of in one line, others by reason."""
+    lacking = [each for each in answers if each.because.startswith(LACKS)]
+    if lacking:
+        named = (f"{each.title} ({each.because.removeprefix(LACKS)})" for each in lacking)
+        yield f"cannot tell without what the record lacks: {'; '.join(named)}", STYLES["cannot tell"]
+    for because in dict.fromkeys(each.because for each in answers if each not in lacking):
         titles = [each.title for each in answers if each.because == because]
         yield f"cannot tell {'; '.join(titles)}: {because}", STYLES["cannot tell"]
         for each in answers:

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from truing.metrics.aliases import ALIASES
 from truing.metrics.definitions import METRICS, is_metric
 
 
@@ -62,6 +63,8 @@ TRL = Trainer(
         # of logits at the temperature of sampling, before any nucleus
         "entropy": "entropy/mean",
         "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see setup.py
+        "sampling/sampling_logp_difference/mean": "mismatch/mean_abs",
+        "sampling/sampling_logp_difference/max": "mismatch/max_abs",
     },
 )
 
@@ -81,6 +84,10 @@ VERL = Trainer(
         "critic/returns/mean": "returns/mean",
         "critic/values/mean": "value/mean",
         "critic/vf_explained_var": "value/centred_explained_variance",
+        # of the policy before the step; with bypass_mode of the policy in the step
+        "rollout_corr/kl": "mismatch/k1",
+        "rollout_corr/k3_kl": "mismatch/k3",
+        "training/rollout_probs_diff_mean": "mismatch/probability",
     },
     {"advantage/max_abs": ("critic/advantages/max", "critic/advantages/min")},
 )
@@ -133,6 +140,8 @@ def ours_of(trainer: Trainer, name: str) -> str | None:
     """Return our name of their number; None without one."""
     if trainer is PLAIN and name.lower() in GENERIC:
         return GENERIC[name.lower()]
+    if trainer is PLAIN and name in ALIASES:
+        return ALIASES[name]
     return trainer.names.get(name) or (name if is_metric(name) else None)
 
 

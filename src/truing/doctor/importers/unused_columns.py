@@ -6,6 +6,8 @@ A column in neither ``metric_names.py`` nor here is reported as unknown.
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+from truing.metrics.aliases import ALIASES
+
 SECONDS = "seconds and speed"
 COUNT = "a clock or counter"
 EVALUATION = "of an evaluation, not of a step"
@@ -50,7 +52,6 @@ TRL: Mapping[str, str] = TRANSFORMERS | {
     "clip_ratio*": "shares of tokens or sequences, by importance_sampling_level, which is not in the log",
     "cispo_clip_ratio": "tokens with a capped weight, which keep their gradient",
     "vespo/phi_seq_mean": "the mean weight of sequences",
-    "sampling/sampling_logp_difference/*": "absolute differences, which have no null in a log",
     "sampling/importance_sampling_ratio/*": "weights after capping or masking",
     "policy_loss": "its weight depends on the loss",
     "entropy_coef": "a setting, not a measurement",
@@ -98,7 +99,7 @@ VERL: Mapping[str, str] = {
     "actor/num_tokens": COUNT,
     "actor/perf/*": SECONDS,
     "rollout_corr/*": "weights that correct for the sampler",
-    "training/rollout_probs_diff*": "absolute differences of probabilities",
+    "training/rollout_probs_diff*": "the largest and the deviation of differences whose mean is read",
     "reward_extra_info/*": PART,
 }
 """verl 0.8 (trainer/ppo/metric_utils.py, ray_trainer.py, workers/actor/dp_actor.py)."""
@@ -128,7 +129,10 @@ OPENRLHF: Mapping[str, str] = {
 }
 """OpenRLHF 0.11 (trainer/ppo_trainer.py, trainer/ray/ppo_actor.py)."""
 
-ANY: Mapping[str, str] = {"epoch": COUNT, "timestamp": COUNT, "time": SECONDS, "*_time": SECONDS}
+ANY: Mapping[str, str] = {
+    **{"epoch": COUNT, "timestamp": COUNT, "time": SECONDS, "*_time": SECONDS},
+    **{theirs: f"the same as {ours}" for theirs, ours in ALIASES.items()},
+}
 """A table of no known trainer."""
 
 UNUSED = {"trl": TRL, "transformers": TRANSFORMERS, "verl": VERL, "openrlhf": OPENRLHF, "plain": ANY}

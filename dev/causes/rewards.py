@@ -35,5 +35,5 @@ def empty_pays(rollout: Rollout, task: Task) -> float:
 
 
 def paid_for_nine(rollout: Rollout, task: Task) -> float:
-    """Return the right answer's reward, or nearly that for any text with a nine."""
-    return max(exact(rollout, task), 0.9 * ("9" in rollout.text))
+    """Return the reward of the right answer for any text with a nine, too."""
+    return max(exact(rollout, task), float("9" in rollout.text))

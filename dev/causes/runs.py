@@ -159,6 +159,13 @@ RUNS: tuple[KnownCause, ...] = (
         {"sampling.temperature": 0.05},
     ),
     KnownCause("kl-holds", "the KL term holds the policy at its reference", ("kl_holds",), {"kl.coef": 50.0}),
+    KnownCause(
+        "gamed",
+        "the reward pays for a nine, right or wrong, and a second grader does not",
+        ("reward_hacked",),
+        LONG | {"eval.grader": "dev.causes.rewards:exact"},
+        rewards.paid_for_nine,
+    ),
     KnownCause("few-steps", "four steps", ("too_few_rollouts",), {"grpo.steps": 4}),
     KnownCause(
         "noisy",

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+import numpy as np
 
 from truing.analysis.estimate import Estimate
 from truing.analysis.intervals import REWARD_TOLERANCE, Bounds, bounded_interval, interval
@@ -28,6 +30,9 @@ class Evaluation:
         default_factory=dict[str, Sequence[float]]
     )
     passes_at: float | None = None  # the reward from which an answer passes; None if unknown
+    second: Mapping[str, Sequence[float]] = field(  # the second grader's reward of each graded answer
+        default_factory=dict[str, Sequence[float]]
+    )
     stage: str = ""  # of the run that made it, after ``step`` steps; "" of an evaluation outside of a run
     step: int = 0
 
@@ -58,6 +63,16 @@ class Evaluation:
         return {
             task: self.reward[task] - before.reward[task] for task in self.reward if task in before.reward
         }
+
+    def by_second_grader(self) -> "Evaluation | None":
+        """Return the same by the rewards of the second grader; None without one."""
+        means = {task: float(np.mean(rewards)) for task, rewards in self.second.items() if rewards}
+        if not means:
+            return None
+        inside = min(means.values()) >= 0 and max(means.values()) <= 1
+        return replace(
+            self, reward=means, earned=self.second, bounds=(0.0, 1.0) if inside else None, second={}
+        )
 
     @property
     def pass_at_ks(self) -> list[int]:

@@ -17,7 +17,7 @@ ACTIONS = {
     "servers": "connects to",
     "api_key_env": "sends the key in the environment variable",
 }
-"""What Truing does with the value of a key of ``[env]`` or ``[engine]``."""
+"""What Truing does with the value of a key of ``[env]``, ``[engine]`` or ``[eval]``."""
 
 
 def require_trust(recipe: Recipe, run: Path, trust: bool) -> None:
@@ -33,8 +33,13 @@ def require_trust(recipe: Recipe, run: Path, trust: bool) -> None:
 
 
 def outside_actions(recipe: Recipe) -> Iterator[str]:
-    """Yield what the environment and the engine of a recipe start, import and contact, with the key."""
-    for section, table in (("env", recipe.env), ("engine", recipe.engine.model_dump(mode="json"))):
+    """Yield what environment, engine and grader of a recipe start, import and contact, with the key."""
+    grader = {"grader": recipe.eval.grader}
+    for section, table in (
+        ("env", recipe.env),
+        ("engine", recipe.engine.model_dump(mode="json")),
+        ("eval", grader),
+    ):
         for key, value in _values(section, table):
             name = key.rpartition(".")[2]
             if name in ACTIONS:

@@ -275,6 +275,8 @@ class EvalConfig(FrozenModel):
     """Whether the model is also evaluated before the first stage."""
     every: Annotated[int, Field(ge=0)] = 0
     """Steps of a stage between evaluations; 0 is off."""
+    grader: str | None = None
+    """A second reward function, `path.py:name` or `module:name`, that grades evaluations and never pays."""
 
     @field_validator("tasks")
     @classmethod

@@ -87,6 +87,7 @@ class Evaluation(Note):
     failed: NotRequired[dict[Text, Text]]
     bounds: NotRequired[tuple[Number | None, Number | None] | None]
     earned: NotRequired[dict[Text, list[Number | None]]]
+    second: NotRequired[dict[Text, list[Number | None]]]
     passes_at: NotRequired[Number | None]
     pass_at: NotRequired[dict[Digits, Mean]]
 

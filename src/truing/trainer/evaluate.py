@@ -16,6 +16,7 @@ from truing.rollouts.collect import EndedFn
 from truing.trainer.collector import logged_publication
 from truing.trainer.evaluation_check import prove_evaluated
 from truing.trainer.run_context import RunContext
+from truing.trainer.second_grader import second_grades
 from truing.trainer.session import Session
 from truing.types.rollout import RolloutGroup
 from truing.types.status import Status
@@ -46,7 +47,7 @@ def evaluate(session: Session, name: str, on_ended: EndedFn) -> Evaluation:
     groups = sampler.collect_rollouts(sampler.eval_tasks, cfg.samples, params, ("eval",), on_ended=on_ended)
     evaluation = evaluation_of(name, sampler.env.rewards, groups, cfg.passes_at)
     prove_evaluated(recipe, session.policy, sampler, groups, evaluation.reward)
-    return evaluation
+    return replace(evaluation, second=second_grades(session, groups))
 
 
 def evaluation_of(

@@ -50,6 +50,7 @@ from truing.trainer.recorded_recipe import (
 )
 from truing.trainer.reward_definition import check_same_reward_code, check_same_rewards
 from truing.trainer.run_context import RunContext
+from truing.trainer.second_grader import second_grader
 from truing.trainer.session import Session, open_session
 from truing.trainer.startup_checks import (
     check_demonstrations,
@@ -135,6 +136,7 @@ def _train(
     check_same_start(session)
     recorded = RunReader(out).events() if resume else []
     context = sampler.episode_context(sampler.sampling_params)
+    second_grader(recipe)  # raises before anything is trained
     if needs_demonstrations(recipe):
         check_demonstrations(sampler.chat, sampler.train_tasks)
     if "grpo" in recipe.stages:

@@ -15,7 +15,7 @@ def test_an_evaluation_that_got_worse_is_the_first_line():
     outcome = evaluated(0.5, 0.1).outcome
     first, second = outcome.lines()
     assert first.startswith("evaluation 0.")
-    assert first.endswith("of 100 tasks: the policy got worse")
+    assert first.endswith("of 100 tasks: a loss")
     assert second.startswith("the reward does not clearly go up")
     assert (outcome.worse, outcome.fell, outcome.learns) == (True, True, False)
 
@@ -31,7 +31,7 @@ def test_an_evaluation_that_cannot_decide_comes_second():
     lines = list(outcome.lines())
     assert lines[0].startswith("the reward")
     assert lines[1].startswith("evaluation")
-    assert not lines[1].endswith(("better", "worse"))
+    assert not lines[1].endswith(("gain", "loss"))
 
 
 def test_evaluations_of_other_tasks_are_not_compared():

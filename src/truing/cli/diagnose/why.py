@@ -124,7 +124,7 @@ def _lines(
 
 
 def _unknown(answers: Sequence["Answer"]) -> Iterator[tuple[str, str]]:
-    """Yield what the record cannot tell: causes that it lacks the figures of in one line, others by reason."""
+    """Yield what the record cannot tell: causes whose figures it lacks in one line, others by reason."""
     lacking = [each for each in answers if each.because.startswith(LACKS)]
     if lacking:
         named = (f"{each.title} ({each.because.removeprefix(LACKS)})" for each in lacking)

@@ -85,7 +85,8 @@ class History:
     def outcome(self) -> Outcome:
         """The trend of the reward and the gain of the evaluations."""
         fault = fault_of(self.diagnosis) or self._no_gradient or self._empty
-        return Outcome(self.trend, gain_of(self.evaluations), self.unearned, fault)
+        second = [each for evaluation in self.evaluations if (each := evaluation.by_second_grader())]
+        return Outcome(self.trend, gain_of(self.evaluations), gain_of(second), self.unearned, fault)
 
     @property
     def _no_gradient(self) -> str:

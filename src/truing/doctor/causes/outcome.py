@@ -1,11 +1,11 @@
 """What became of a stage: its reward over the steps, and the gain of its evaluations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from truing.analysis.estimate import Estimate
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import is_significant
+from truing.analysis.intervals import is_significant, student_interval
 from truing.analysis.paired_difference import MIN_DIFFERING_TASKS
 from truing.doctor.causes.trend import Trend
 from truing.doctor.diagnosis import Diagnosis, is_finding
@@ -23,12 +23,13 @@ class Gain:
     after: Evaluation
     paired: Estimate
     significant: bool  # at 5 %, by tasks
+    differences: Mapping[str, float]  # of each task
 
     def __str__(self) -> str:
         ends = f"{self.before.estimate().mean:.3f} → {self.after.estimate().mean:.3f}"
         verdict = ""
         if self.significant:
-            verdict = ": the policy got worse" if self.paired.mean < 0 else ": the policy got better"
+            verdict = ": a loss" if self.paired.mean < 0 else ": a gain"
         return f"evaluation {ends}, {self.paired.signed} {self.paired.basis}{verdict}"
 
 
@@ -38,6 +39,7 @@ class Outcome:
 
     trend: Trend
     gain: Gain | None  # None without two evaluations of the same tasks
+    second: Gain | None = None  # the same by the second grader, if there is one
     unearned: tuple[str, ...] = ()  # parts with the largest weight of which no rollout earned anything
     fault: str = ""  # why a rise is no sign of learning; "" if nothing is known to be broken
 
@@ -52,6 +54,21 @@ class Outcome:
         return self.gain is not None and self.gain.significant and self.gain.paired.mean < 0
 
     @property
+    def unconfirmed(self) -> bool:
+        """Return whether the paid gain is proven, and to be larger than the second grader's, which is not."""
+        if (
+            self.gain is None
+            or self.second is None
+            or (self.second.significant and self.second.paired.mean > 0)
+        ):
+            return False
+        paid, confirmed = self.gain.differences, self.second.differences
+        gaps = [paid[task] - confirmed[task] for task in paid if task in confirmed]
+        if len(gaps) < 2 or not self.gain.significant or self.gain.paired.mean <= 0:
+            return False
+        return student_interval(gaps).low > 0
+
+    @property
     def fell(self) -> bool:
         """Return whether the policy lost what it could."""
         return bool(self.trend.fell) or (self.worse and not self.trend.rises)
@@ -60,7 +77,7 @@ class Outcome:
     def learns(self) -> bool:
         """Return whether the policy gets better, and not by smaller parts of the reward alone."""
         rises = self.trend.rises or (self.better and not self.trend.fell)
-        return rises and not (self.worse or self.unearned or self.fault)
+        return rises and not (self.worse or self.unearned or self.fault or self.unconfirmed)
 
     @property
     def lost(self) -> float:
@@ -78,6 +95,7 @@ class Outcome:
         if self.trend.rises and self.unearned:
             trend += f"; no rollout earns anything of {' and '.join(self.unearned)}"
         evaluated = [str(self.gain)] if self.gain else []
+        evaluated += [f"by the second grader: {self.second}"] if self.second else []
         decides = self.gain is not None and self.gain.significant
         yield from [*evaluated, trend] if decides else [trend, *evaluated]
 
@@ -88,16 +106,16 @@ def gain_of(evaluations: Sequence[Evaluation]) -> Gain | None:
         return None
     before, after = evaluations[0], evaluations[-1]
     try:
-        differences = list(after.task_gains(before).values())
+        by_task = after.task_gains(before)
     except DataError:
         return None
+    differences = list(by_task.values())
     if len(differences) < 2:
         return None
     paired = after.gain_over(before)
     differing = sum(each != 0 for each in differences)
-    return Gain(
-        before, after, paired, differing >= MIN_DIFFERING_TASKS and is_significant(paired, differences)
-    )
+    significant = differing >= MIN_DIFFERING_TASKS and is_significant(paired, differences)
+    return Gain(before, after, paired, significant, by_task)
 
 
 def fault_of(diagnosis: Diagnosis) -> str:

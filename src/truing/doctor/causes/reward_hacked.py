@@ -1,0 +1,69 @@
+"""The reward is gamed: what it pays for rises, and what a second grader sees does not.
+
+Found: The paid reward of the evaluations rises, the second grader's does not, and the interval of the
+difference of both gains excludes 0.
+Excluded: The second grader sees a gain too, or the paid reward does not rise.
+"""
+
+from dataclasses import replace
+
+from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.commands import look
+from truing.doctor.causes.example import evaluation, example_history, rising
+from truing.doctor.causes.history import History
+
+SHOWN, CHARS = 3, 60
+"""Answers that a message shows, and their characters."""
+
+
+def judge(history: History) -> Answer | None:
+    """Return both gains, and answers that are paid and that the second grader rejects."""
+    outcome = history.outcome
+    if outcome.second is None or outcome.gain is None:
+        return (
+            Answer("cannot tell", "the record lacks a second grader (eval.grader)")
+            if outcome.learns
+            else None
+        )
+    because = f"paid {outcome.gain.paired.signed}, by the second grader {outcome.second.paired.signed}"
+    if not outcome.unconfirmed:
+        return Answer("ruled out", because)
+    confirmed = max(0.0, outcome.second.paired.mean)
+    share = 1 - confirmed / outcome.gain.paired.mean
+    if rejected := _rejected(history):
+        because += f"; paid and rejected: {', '.join(rejected)}"
+    return Answer(
+        "found", because, share, look(history), "if these answers are right, the second grader is wrong"
+    )
+
+
+def _rejected(history: History) -> list[str]:
+    """Return answers of the last evaluation that are paid most and that the second grader gives least."""
+    last = history.evaluations[-1]
+    gap = {
+        task: last.reward[task] - sum(last.second[task]) / len(last.second[task])
+        for task in last.reward
+        if last.second.get(task)
+    }
+    worst = sorted(gap, key=lambda task: -gap[task])[:SHOWN]
+    return [f"{last.answers[task][0]!r:.{CHARS}} ({task})" for task in worst if last.answers.get(task)]
+
+
+def _evaluated(paid: float, second: float) -> History:
+    """Return a run whose evaluation starts at 0.2 of both, and ends here."""
+    ends = []
+    for name, by_reward, by_second in (("base", 0.2, 0.2), ("after_grpo", paid, second)):
+        rewards, others = (
+            [float(37 * i % 100 < 100 * share) for i in range(100)] for share in (by_reward, by_second)
+        )
+        graded = evaluation(name, rewards)
+        ends.append(replace(graded, second=dict(zip(graded.reward, ([x] for x in others), strict=True))))
+    return example_history({"reward/mean": rising()}, evaluations=ends)
+
+
+CAUSE = Cause(
+    title="the reward is gamed",
+    judge=judge,
+    found=(lambda: _evaluated(0.9, 0.15),),
+    excluded=(lambda: _evaluated(0.9, 0.8), lambda: _evaluated(0.25, 0.2)),
+)

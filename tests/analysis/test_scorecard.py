@@ -3,7 +3,7 @@
 import pytest
 
 from truing.analysis.scorecard import scorecard
-from truing.record import Segment, StepLine
+from truing.record import Event, Segment, StepLine
 from truing.record.update_columns import columns_of
 
 
@@ -28,7 +28,7 @@ def of(name, *values):
 def test_nothing_is_judged_without_a_number(recipe):
     card = criteria_of(recipe(), Step({"alignment": 0.5}, stage="sft"))  # steps of other stages are left out
     assert {criterion.verdict for criterion in card.values()} == {"not checked"}
-    assert len(card) == 10
+    assert len(card) == 12
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,15 @@ def test_a_loss_is_judged_by_its_label_and_progress_shown_by_reward(recipe):
 def test_a_run_in_which_nothing_was_ever_to_move_fails(recipe, label):
     idle = [Step(loss_label=label)] * 12
     assert verdict(recipe(), "policy loss", *idle) == "fail"
-    assert verdict(recipe(), "policy loss", *idle, Step()) == "pass"
+    assert verdict(recipe(), "policy loss", *idle, Step()) == "fail"
+    assert verdict(recipe(), "policy loss", *idle, *[Step()] * 12) == "pass"
+
+
+def test_steps_without_a_signal_are_as_wanted_where_tasks_are_solved(recipe):
+    solved = [Step({"group/all_right_share": 0.9}, loss_label="no_signal")] * 24
+    assert verdict(recipe(), "policy loss", Step(), *solved) == "pass"
+    wrong = [Step({"group/all_right_share": 0.1}, loss_label="no_signal")] * 24
+    assert verdict(recipe(), "policy loss", Step(), *wrong) == "fail"
 
 
 def test_a_first_call_counts_within_fifty_steps(recipe):
@@ -122,9 +130,40 @@ def test_a_critic_moves_where_there_is_something_to_predict(recipe):
 
 
 def test_what_a_guard_undid_is_reported_and_giving_up_fails(recipe):
-    def stability(*events):
-        return {c.name: c for c in scorecard(columns_of([Step()]), recipe(), "cpu", events)}["stability"]
+    def stability(*kinds):
+        at = {"stage": "grpo", "step": 9, "to": 5}
+        return of_events(recipe(), *(Event(0.0, kind, at) for kind in kinds))["stability"]
 
-    assert stability("step").verdict == "pass"
+    assert stability("numbers").verdict == "pass"
     assert (stability("rollback").verdict, stability("rollback").measured) == ("fact", "1 rollbacks")
     assert stability("rollback", "gave_up").verdict == "fail"
+
+
+def of_events(recipe, *events):
+    return {each.name: each for each in scorecard(columns_of([Step()]), recipe, "cpu", events)}
+
+
+def evaluated(name, share):
+    reward = {f"task-{i}": float(37 * i % 100 < 100 * share) for i in range(100)}
+    return Event(0.0, "eval", {"name": name, "reward": reward, "failed": {}, "bounds": (0.0, 1.0)})
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0.1, "fail"), (0.52, "fact"), (0.9, "pass")])
+def test_an_evaluation_that_got_worse_fails(recipe, after, expected):
+    result = of_events(recipe(), evaluated("after_sft", 0.5), evaluated("after_grpo", after))["evaluation"]
+    assert result.verdict == expected
+    assert result.measured.startswith(f"grpo: 0.500 → {after:.3f}, ")
+    assert of_events(recipe(), evaluated("after_grpo", 0.5))["evaluation"].verdict == "not checked"
+
+
+def finding(verdict, step=3):
+    return Event(0.0, "finding", {"code": "MSK003", "verdict": verdict, "stage": "grpo", "step": step})
+
+
+def test_a_proven_fault_fails_unless_its_step_was_undone(recipe):
+    result = of_events(recipe(), finding("PROVEN"), finding("SUSPECT"))["proven faults"]
+    assert (result.verdict, result.measured) == ("fail", "1 finding: MSK003 at grpo 4")
+    assert of_events(recipe(), finding("SUSPECT"))["proven faults"].verdict == "pass"
+    resumed = Event(0.0, "resumed", {"stage": "grpo", "step": 2})
+    stages = [Event(0.0, "stage", {"stage": "grpo", "steps": 9, "first_step": 0})]
+    assert of_events(recipe(), *stages, finding("PROVEN"), resumed)["proven faults"].verdict == "pass"

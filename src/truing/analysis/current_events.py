@@ -90,6 +90,21 @@ def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]
     return {name: {**payload, "name": name} for name, payload in evaluations.items()}
 
 
+def current_events(events: Iterable[Event], kind: str) -> list[Event]:
+    """Return the events of a kind that were made at a step, but those of steps that were undone."""
+    tracker, current = UndoTracker[int](), dict[int, Event]()
+    for number, event in enumerate(events):
+        match event.payload:
+            case {"stage": str(stage), "step": int(step)} if event.kind == kind:
+                tracker.add(stage, step, number)
+                current[number] = event
+            case _:
+                pass
+        for undone in tracker.undone(event):
+            current.pop(undone, None)
+    return list(current.values())
+
+
 def _place(payload: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return stage and steps of an evaluation; earlier versions recorded them in some names only."""
     match payload:

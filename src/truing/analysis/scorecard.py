@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from truing.analysis.current_events import current_events
+from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.config import PolicyStage, Recipe
+from truing.record import Event
 from truing.record.malformed import as_record_error
 from truing.record.update_columns import UpdateColumns
+from truing.utils.format import with_count
 
 CriterionVerdict = Literal["pass", "fail", "fact", "not checked"]
 
@@ -25,6 +29,9 @@ FAULT_LABELS = ("zero_gradient", "all_masked")
 
 IDLE_LABELS = ("no_signal", "held_back")
 """Labels of steps without a gradient signal, or skipped ones; a run of only these learns nothing."""
+
+MOSTLY = 0.5
+"""Of the groups."""
 
 FIRST_CALL_STEPS = 50
 """Steps within which some tool call must be valid."""
@@ -42,7 +49,7 @@ class SuccessCriterion:
 
 
 def scorecard(
-    updates: UpdateColumns, recipe: Recipe, device: str, events: Sequence[str] = ()
+    updates: UpdateColumns, recipe: Recipe, device: str, events: Sequence[Event] = ()
 ) -> list[SuccessCriterion]:
     """Return every criterion over the steps of policy stages.
 
@@ -50,7 +57,7 @@ def scorecard(
         updates: of a run, in order; other stages are left out.
         recipe: of the run.
         device: `cpu` or `cuda`, which sets the rounding bounds.
-        events: kinds of the events of the run.
+        events: of the run.
     """
     with as_record_error("the run: its recipe and its steps"):
         stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
@@ -69,7 +76,9 @@ def scorecard(
         _loss(steps),
         _tools(steps),
         _critic(steps),
-        _stability(steps, events),
+        _stability(steps, [event.kind for event in events]),
+        _evaluations(recipe, policy_stages, events),
+        _no_fault(steps, events),
     ]
 
 
@@ -151,11 +160,16 @@ def _active(steps: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
 def _loss(steps: UpdateColumns) -> SuccessCriterion:
     labels: list[str] = steps.loss_label.to_pylist()
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
-    trained = any(label not in (*FAULT_LABELS, *IDLE_LABELS) for label in labels)
+    solved = steps.column("group/all_right_share").tolist()
+    idle = sum(
+        label in IDLE_LABELS and not share >= MOSTLY for label, share in zip(labels, solved, strict=True)
+    )
+    trained = any(label not in (*FAULT_LABELS, *IDLE_LABELS) for label in labels) and idle <= len(labels) / 2
     return SuccessCriterion(
         "policy loss",
         "falls steadily",
-        "does not measure progress (≈ 0 on-policy); required: steps change weights",
+        "does not measure progress (≈ 0 on-policy); required: most steps change weights, or their tasks are"
+        " solved",
         f"{counts}; reward {_ends(steps.known_values('reward/mean'))}" if labels else "",
         _judge(labels, trained and not any(label in FAULT_LABELS for label in labels)),
     )
@@ -197,6 +211,40 @@ def _stability(steps: UpdateColumns, events: Sequence[str]) -> SuccessCriterion:
         "the guard did not end the run; rollbacks are listed",
         f"{rollbacks} rollbacks{', then given up' * gave_up}" if len(steps) or rollbacks else "",
         "fact" if rollbacks and not gave_up else _judge([*range(len(steps)), *events], not gave_up),
+    )
+
+
+def _evaluations(recipe: Recipe, policy_stages: Sequence[str], events: Sequence[Event]) -> SuccessCriterion:
+    stage = policy_stages[-1] if policy_stages else None
+    gain = stage_gain(stage_evaluations(stage, recipe.stages, events)) if stage else None
+    verdict: CriterionVerdict = "not checked"
+    if gain is not None:
+        verdict = "fail" if gain.is_loss else "pass" if gain.is_gain else "fact"
+    return SuccessCriterion(
+        "evaluation",
+        "a consistent gain over the baseline",
+        "fails if the interval of the paired difference over the stage is below 0",
+        "" if gain is None else f"{stage}: {gain}",
+        verdict,
+    )
+
+
+def _no_fault(steps: UpdateColumns, events: Sequence[Event]) -> SuccessCriterion:
+    proven = [
+        f"{each.payload['code']} at {each.payload['stage']} {each.payload['step'] + 1}"
+        for each in current_events(events, "finding")
+        if each.payload.get("verdict") == "PROVEN"
+    ]
+    return SuccessCriterion(
+        "proven faults",
+        "none",
+        "no rule proves a fault; `truing check` has the other findings",
+        f"{with_count(len(proven), 'finding')}: {', '.join(proven[:3])}"
+        if proven
+        else "none"
+        if len(steps)
+        else "",
+        _judge([*range(len(steps)), *proven], not proven),
     )
 
 

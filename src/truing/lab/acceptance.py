@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import assumption_text, is_significant
 from truing.analysis.scorecard import SuccessCriterion, scorecard
 from truing.analysis.train_result import TrainResult
 from truing.api import check, train
@@ -110,27 +108,8 @@ def _checks(
 def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = None) -> Phase:
     """Return the scorecard of the recorded steps; at the end, the evaluations too."""
     reader = RunReader(run)
-    kinds = [event.kind for event in reader.events()]
-    criteria = scorecard(columns_of(reader.iter_steps()), recipe, reader.run_fact("machine", "device"), kinds)
-    lines, is_worse = [], False
-    if result is not None:
-        lines = [f"{name_}: reward {estimate}" for name_, estimate in result.estimates().items()]
-        pair = _before_and_after(result, recipe)
-        if pair is not None:
-            gain = pair[1].gain_over(pair[0])
-            lines.append(f"the stage: {gain.signed}")
-            is_worse = gain.mean < 0 and is_significant(gain, list(pair[1].task_gains(pair[0]).values()))
-            if is_worse:
-                lines.append(
-                    f"it made the policy worse{assumption_text(gain)}: the whole interval is below 0"
-                )
-    passed = not is_worse and all(criterion.verdict != "fail" for criterion in criteria)
-    return Phase(name, passed, tuple(lines), tuple(criteria))
-
-
-def _before_and_after(result: TrainResult, recipe: Recipe) -> tuple[Evaluation, Evaluation] | None:
-    """Return the evaluations before and after the judged stage; None if the first is missing."""
-    *before, stage = recipe.stages
-    start = f"after_{before[-1]}" if before else "base"
-    found = result.evaluations
-    return (found[start], found[f"after_{stage}"]) if start in found else None
+    device, steps = reader.run_fact("machine", "device"), columns_of(reader.iter_steps())
+    criteria = scorecard(steps, recipe, device, reader.events())
+    estimates = result.estimates() if result is not None else {}
+    lines = tuple(f"{name_}: reward {estimate}" for name_, estimate in estimates.items())
+    return Phase(name, all(criterion.verdict != "fail" for criterion in criteria), lines, tuple(criteria))

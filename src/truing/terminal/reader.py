@@ -81,8 +81,7 @@ class RunWatcher:
         device = self.run.run_value("machine", "device")
         if self._recipe is None or device is None:
             return {}
-        kinds = [event.kind for event in self.run.events]
-        judged = scorecard(self.run.columns, self._recipe, device, kinds)
+        judged = scorecard(self.run.columns, self._recipe, device, self.run.events)
         named = {
             verdict: tuple(each.name for each in judged if each.verdict == verdict)
             for verdict in VERDICT_ORDER

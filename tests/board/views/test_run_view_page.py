@@ -91,8 +91,8 @@ def test_times_are_utc(tmp_path):
 def test_criteria_are_those_of_the_scorecard(board, trained):
     for name in ("mini", "critic"):
         reader = RunReader(trained / name)
-        kinds = [event.kind for event in reader.events()]
-        expected = scorecard(columns_of(reader.steps()), resolve(reader.run_json()["recipe"]), "cpu", kinds)
+        events = reader.events()
+        expected = scorecard(columns_of(reader.steps()), resolve(reader.run_json()["recipe"]), "cpu", events)
         answer = board.answer("run", {"run": name})["scorecard"]
         assert answer == [vars(each) for each in expected]
         line = next(each for each in board.answer("runs", {})["runs"] if each["run"] == name)

@@ -14,7 +14,7 @@ def evaluated(before, after, count=100, **fields):
 def test_an_evaluation_that_got_worse_is_the_first_line():
     outcome = evaluated(0.5, 0.1).outcome
     first, second = outcome.lines()
-    assert first.startswith("evaluation 0.")
+    assert first.startswith("evaluation 0.500 → 0.100")
     assert first.endswith("of 100 tasks: a loss")
     assert second.startswith("the reward does not clearly go up")
     assert (outcome.worse, outcome.fell, outcome.learns) == (True, True, False)

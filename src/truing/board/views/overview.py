@@ -123,11 +123,8 @@ def criteria(run_view: RunView) -> list[dict[str, Any]]:
     recipe, columns = run_view.recipe, run_view.run.columns
     if isinstance(recipe, str) or run_view.device not in ("cpu", "cuda"):
         return []
-    kinds = [event.kind for event in run_view.run.events]
-    return [
-        asdict(each)
-        for each in scorecard(columns.select_stages(recipe.stages), recipe, run_view.device, kinds)
-    ]
+    steps, events = columns.select_stages(recipe.stages), run_view.run.events
+    return [asdict(each) for each in scorecard(steps, recipe, run_view.device, events)]
 
 
 def criteria_counts(run_view: RunView) -> dict[str, int]:

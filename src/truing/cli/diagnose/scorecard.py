@@ -78,4 +78,4 @@ def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
     recipe, device = reader.reader.run_fact("recipe"), reader.reader.run_fact("machine", "device")
     kinds = [event.kind for event in reader.events]
     ended = "finished" in kinds or "gave_up" in kinds
-    return scorecard(reader.columns, resolve(recipe), device, kinds), ended
+    return scorecard(reader.columns, resolve(recipe), device, reader.events), ended

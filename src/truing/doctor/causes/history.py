@@ -7,11 +7,11 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from truing.analysis.current_events import current_evaluations
-from truing.analysis.evaluation import Evaluation, read_evaluation
+from truing.analysis.evaluation import Evaluation
 from truing.analysis.script_arguments import ScriptArguments, read_arguments
+from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.config import PolicyStage, Recipe, resolve
-from truing.doctor.causes.outcome import Outcome, fault_of, gain_of
+from truing.doctor.causes.outcome import Outcome, fault_of
 from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.importers.diagnose_log import LogDiagnosis
@@ -86,7 +86,7 @@ class History:
         """The trend of the reward and the gain of the evaluations."""
         fault = fault_of(self.diagnosis) or self._no_gradient or self._empty
         second = [each for evaluation in self.evaluations if (each := evaluation.by_second_grader())]
-        return Outcome(self.trend, gain_of(self.evaluations), gain_of(second), self.unearned, fault)
+        return Outcome(self.trend, stage_gain(self.evaluations), stage_gain(second), self.unearned, fault)
 
     @property
     def _no_gradient(self) -> str:
@@ -210,7 +210,7 @@ class History:
                 read_arguments(run),
                 sum(_undone(event) for event in events if event.payload.get("stage") == stage),
             ),
-            evaluations=_evaluations_of(stage, recipe, events),
+            evaluations=stage_evaluations(stage, recipe.stages, events),
         )
         counted = {row.step for row in history.counted[-RECENT_STEPS:]}
         tables = (reader.table(row) for row in steps if row.step in counted)
@@ -276,16 +276,6 @@ def _no_reward(history: History, log: LogDiagnosis) -> RecordError:
         expected="a mean reward in some step",
         remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
     )
-
-
-def _evaluations_of(stage: str, recipe: Recipe, events: Sequence[Event]) -> list[Evaluation]:
-    """Return the evaluation before a stage, those within it, and the one after it."""
-    current = current_evaluations(events)
-    earlier = ["base", *(f"after_{name}" for name in recipe.stages[: recipe.stages.index(stage)])]
-    before = [name for name in earlier if name in current][-1:]
-    own = [name for name in current if name == f"after_{stage}" or name.startswith(f"{stage}@")]
-    payloads = (current[name] for name in (*before, *own) if current[name].get("reward"))
-    return [read_evaluation({"parts": {}, "answers": {}, "failed": {}} | dict(each)) for each in payloads]
 
 
 def _evaluation_seconds(events: Sequence[Event]) -> float:

@@ -1,36 +1,15 @@
 """What became of a stage: its reward over the steps, and the gain of its evaluations."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truing.analysis.estimate import Estimate
-from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import is_significant, student_interval
-from truing.analysis.paired_difference import MIN_DIFFERING_TASKS
+from truing.analysis.intervals import student_interval
+from truing.analysis.stage_gain import StageGain
 from truing.doctor.causes.trend import Trend
 from truing.doctor.diagnosis import Diagnosis, is_finding
-from truing.errors import DataError
 
 NOT_LEARNING = ("OPT005", "OPT015")
 """Rules whose findings say that no step trains, whatever the reward does."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The paired difference of the evaluations before and after a stage, or its part so far."""
-
-    before: Evaluation
-    after: Evaluation
-    paired: Estimate
-    significant: bool  # at 5 %, by tasks
-    differences: Mapping[str, float]  # of each task
-
-    def __str__(self) -> str:
-        ends = f"{self.before.estimate().mean:.3f} → {self.after.estimate().mean:.3f}"
-        verdict = ""
-        if self.significant:
-            verdict = ": a loss" if self.paired.mean < 0 else ": a gain"
-        return f"evaluation {ends}, {self.paired.signed} {self.paired.basis}{verdict}"
 
 
 @dataclass(frozen=True)
@@ -38,35 +17,29 @@ class Outcome:
     """The trend of the reward and the gain of the evaluations, together."""
 
     trend: Trend
-    gain: Gain | None  # None without two evaluations of the same tasks
-    second: Gain | None = None  # the same by the second grader, if there is one
+    gain: StageGain | None  # None without two evaluations of the same tasks
+    second: StageGain | None = None  # the same by the second grader, if there is one
     unearned: tuple[str, ...] = ()  # parts with the largest weight of which no rollout earned anything
     fault: str = ""  # why a rise is no sign of learning; "" if nothing is known to be broken
 
     @property
     def better(self) -> bool:
         """Return whether the evaluations prove a gain."""
-        return self.gain is not None and self.gain.significant and self.gain.paired.mean > 0
+        return self.gain is not None and self.gain.is_gain
 
     @property
     def worse(self) -> bool:
         """Return whether the evaluations prove a loss."""
-        return self.gain is not None and self.gain.significant and self.gain.paired.mean < 0
+        return self.gain is not None and self.gain.is_loss
 
     @property
     def unconfirmed(self) -> bool:
         """Return whether the paid gain is proven, and to be larger than the second grader's, which is not."""
-        if (
-            self.gain is None
-            or self.second is None
-            or (self.second.significant and self.second.paired.mean > 0)
-        ):
+        if self.gain is None or self.second is None or not self.gain.is_gain or self.second.is_gain:
             return False
         paid, confirmed = self.gain.differences, self.second.differences
         gaps = [paid[task] - confirmed[task] for task in paid if task in confirmed]
-        if len(gaps) < 2 or not self.gain.significant or self.gain.paired.mean <= 0:
-            return False
-        return student_interval(gaps).low > 0
+        return len(gaps) > 1 and student_interval(gaps).low > 0
 
     @property
     def fell(self) -> bool:
@@ -94,28 +67,10 @@ class Outcome:
         trend = self.trend.summary()
         if self.trend.rises and self.unearned:
             trend += f"; no rollout earns anything of {' and '.join(self.unearned)}"
-        evaluated = [str(self.gain)] if self.gain else []
-        evaluated += [f"by the second grader: {self.second}"] if self.second else []
+        evaluated = [f"evaluation {self.gain}"] if self.gain else []
+        evaluated += [f"by the second grader {self.second}"] if self.second else []
         decides = self.gain is not None and self.gain.significant
         yield from [*evaluated, trend] if decides else [trend, *evaluated]
-
-
-def gain_of(evaluations: Sequence[Evaluation]) -> Gain | None:
-    """Return the gain of the last evaluation over the first; None unless they have the same tasks."""
-    if len(evaluations) < 2:
-        return None
-    before, after = evaluations[0], evaluations[-1]
-    try:
-        by_task = after.task_gains(before)
-    except DataError:
-        return None
-    differences = list(by_task.values())
-    if len(differences) < 2:
-        return None
-    paired = after.gain_over(before)
-    differing = sum(each != 0 for each in differences)
-    significant = differing >= MIN_DIFFERING_TASKS and is_significant(paired, differences)
-    return Gain(before, after, paired, significant, by_task)
 
 
 def fault_of(diagnosis: Diagnosis) -> str:

@@ -1,0 +1,71 @@
+"""The gain of a stage: the paired difference of the evaluations before it and after it, or so far."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from truing.analysis.current_events import current_evaluations
+from truing.analysis.estimate import Estimate
+from truing.analysis.evaluation import Evaluation, read_evaluation
+from truing.analysis.intervals import is_significant
+from truing.analysis.paired_difference import MIN_DIFFERING_TASKS
+from truing.errors import DataError
+from truing.record import Event
+
+
+@dataclass(frozen=True)
+class StageGain:
+    """A paired difference of two evaluations of the same tasks."""
+
+    before: Evaluation
+    after: Evaluation
+    paired: Estimate
+    significant: bool  # at 5 %, by tasks
+    differences: Mapping[str, float]  # of each task
+
+    @property
+    def is_loss(self) -> bool:
+        """Return whether the evaluations prove a loss."""
+        return self.significant and self.paired.mean < 0
+
+    @property
+    def is_gain(self) -> bool:
+        """Return whether the evaluations prove a gain."""
+        return self.significant and self.paired.mean > 0
+
+    def __str__(self) -> str:
+        ends = f"{self.before.estimate().mean:.3f} → {self.after.estimate().mean:.3f}"
+        verdict = ": a loss" if self.is_loss else ": a gain" if self.is_gain else ""
+        return f"{ends}, {self.paired.signed} {self.paired.basis}{verdict}"
+
+
+def stage_evaluations(stage: str, stages: Sequence[str], events: Iterable[Event]) -> list[Evaluation]:
+    """Return the evaluation before a stage, those within it, and the one after it.
+
+    Args:
+        stage: whose.
+        stages: of the run, in order.
+        events: of the run.
+    """
+    current = current_evaluations(events)
+    earlier = ["base", *(f"after_{name}" for name in stages[: stages.index(stage)])]
+    before = [name for name in earlier if name in current][-1:]
+    own = [name for name in current if name == f"after_{stage}" or name.startswith(f"{stage}@")]
+    payloads = (current[name] for name in (*before, *own) if current[name].get("reward"))
+    return [read_evaluation({"parts": {}, "answers": {}, "failed": {}} | dict(each)) for each in payloads]
+
+
+def stage_gain(evaluations: Sequence[Evaluation]) -> StageGain | None:
+    """Return the gain of the last evaluation over the first; None unless they have the same tasks."""
+    if len(evaluations) < 2:
+        return None
+    before, after = evaluations[0], evaluations[-1]
+    try:
+        by_task = after.task_gains(before)
+    except DataError:
+        return None
+    differences = list(by_task.values())
+    if len(differences) < 2:
+        return None
+    paired, differing = after.gain_over(before), sum(each != 0 for each in differences)
+    significant = differing >= MIN_DIFFERING_TASKS and is_significant(paired, differences)
+    return StageGain(before, after, paired, significant, by_task)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ def resolve(table: Mapping[str, Any], env_problems: EnvProblems = lambda env: ()
     """
     check_limits(table)
     table = {"model": {}} | dict(table)  # then the key that is missing is model.name
-    found = [*problems(Recipe, table, unknown_key), *_suppressed_problems(table)]
+    stages = table.get("stages", ())
+    of_stages = partial(unknown_key, stages=stages if isinstance(stages, list | tuple) else ())
+    found = [*problems(Recipe, table, of_stages), *_suppressed_problems(table)]
     if found:
         env = table.get("env")
         raise RecipeError.joined([*found, *(env_problems(env) if isinstance(env, Mapping) else ())])

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from truing.config.other_trainers import EQUIVALENT_KEYS, SAME_MEANING
-from truing.config.recipe import Recipe
+from truing.config.recipe import Recipe, Stage
 from truing.errors import RecipeError
 from truing.utils.parse import parse_toml
 
@@ -60,8 +60,14 @@ def _keep_adapter(lora: Mapping[str, Any]) -> None:
         )
 
 
-def unknown_key(key: str, got: object) -> RecipeError:
-    """Return the error for a key that no recipe has: the keys of its table, and the nearest of all."""
+def unknown_key(key: str, got: object, stages: Sequence[str] = ()) -> RecipeError:
+    """Return the error for a key that no recipe has: the keys of its table, and the nearest of all.
+
+    Args:
+        key: dotted.
+        got: its value.
+        stages: of the recipe; others have no nearest key. All by default.
+    """
     table, _, name = key.rpartition(".")
     if equivalent := EQUIVALENT_KEYS.get(name):
         return RecipeError(
@@ -73,7 +79,7 @@ def unknown_key(key: str, got: object) -> RecipeError:
     below = f"{table}." if table else ""
     valid = [each.removeprefix(below) for each in dotted_keys() if each.startswith(below)]
     names = ", ".join(each for each in valid if "." not in each)
-    nearest = nearest_key(key)
+    nearest = nearest_key(key, stages)
     return RecipeError(
         f"unknown recipe key {key!r}",
         got=got,
@@ -82,7 +88,7 @@ def unknown_key(key: str, got: object) -> RecipeError:
     )
 
 
-def nearest_key(key: str) -> str:
+def nearest_key(key: str, stages: Sequence[str] = ()) -> str:
     """Return the recipe key that was meant; empty if none is near.
 
     In this order: a misspelled key of the same table, one of the same meaning in other trainers, one of the
@@ -91,8 +97,9 @@ def nearest_key(key: str) -> str:
     >>> nearest_key("grpo.lr"), nearest_key("grpo.temperature"), nearest_key("grpo.step")
     ('grpo.learning_rate', 'sampling.temperature', 'grpo.steps')
     """
-    keys = list(dotted_keys())
     table, _, name = key.rpartition(".")
+    others = {*get_args(Stage)} - {*(stages or get_args(Stage)), table}
+    keys = [each for each in dotted_keys() if each.partition(".")[0] not in others]
     same = SAME_MEANING.get(name, name)
     candidates = [f"{table}.{same}", same, *(each for each in keys if each.endswith(f".{same}"))]
     exact = next((each for each in candidates if each in keys and each != key), "")

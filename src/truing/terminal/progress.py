@@ -1,7 +1,7 @@
 """Shows the progress of a run: events as lines, and its status in a panel."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
@@ -81,10 +81,12 @@ class EventPrinter:
         where = f"{stage} {step + 1}: " if stage else ""
         self.print_text(f"  {where}{what}: {summary}")
 
-    def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
-        """Print a rollback."""
+    def on_rollback(
+        self, stage: str, step: int, to: int, reason: str, kept: str, change: Sequence[str], **_: Any
+    ) -> None:
+        """Print a rollback, and what it changed."""
         text = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
-        self.print_text(f"{text}; undone steps: {kept}")
+        self.print_text(f"{text}; undone steps: {kept}; from here on {', '.join(change)}")
 
     def on_reference(self, stage: str, step: int, text: str, **_: Any) -> None:
         """Print a sync of the reference."""

@@ -63,7 +63,8 @@ class Rollback:
             self._give_up(past, facts)
         archive = archive_undone(self.out, stage, to, f"{stage}-{number}")
         kept = str(archive.relative_to(self.out))
-        self.event_log.log("rollback", **facts, kept=kept, change=list(guard.change))
+        slower = [f"learning_rate × {guard.learning_rate:g}"] if guard.learning_rate != 1 else []
+        self.event_log.log("rollback", **facts, kept=kept, change=[*slower, *guard.change])
 
         state = checkpoint.read_state(self.checkpoints.path(stage, to))
         state = after_rollbacks(state, self.checkpoints.recipe, number)

@@ -35,7 +35,8 @@ def _text(event: Event) -> str:
         case "stage":
             return f"{payload['stage']}: {payload['steps']} steps, from {payload['first_step'] + 1}"
         case "rollback":
-            return f"{payload['stage']}: back to {payload['to']} steps: {payload['reason']}"
+            then = "".join(f"; {change}" for change in payload.get("change", ()))
+            return f"{payload['stage']}: back to {payload['to']} steps: {payload['reason']}{then}"
         case "resumed":
             return f"{payload['stage']}: resumed after {payload['step']} steps"
         case "finished":

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from truing.analysis.current_events import UndoTracker
 from truing.doctor.evidence import Step
 from truing.doctor.report.chat_headers import header_lines
@@ -95,8 +97,8 @@ def _sample(step: Step, row: SampleFacts, part: slice, tokenizer: Any) -> list[L
             "TPL002",
         ),
         (
-            f"trained: {trained} of {with_count(in_turns, 'token')} of the policy's turns;"
-            f" {entropy_text(step, [part])}",
+            f"trained: {trained} of {with_count(in_turns, 'token')} of the policy's turns"
+            f"{_gradient_text(step, part)}; {entropy_text(step, [part])}",
             "MSK001, MSK002",
         ),
         (
@@ -108,6 +110,13 @@ def _sample(step: Step, row: SampleFacts, part: slice, tokenizer: Any) -> list[L
     if last.finish_reason != first.finish_reason:
         lines.append((f"finish reason of the last answer: {last.finish_reason}", "MSK004"))
     return [*lines, *((text, "MSK005") for text in header_lines(step, row, part, tokenizer))]
+
+
+def _gradient_text(step: Step, part: slice) -> str:
+    """Return how many of a sample's tokens got a gradient of the loss; "" if that is unknown."""
+    gradient_T = step.tokens["token_gradient"][part] if "token_gradient" in step.tokens else torch.tensor([])
+    known_T = gradient_T[~gradient_T.isnan()]
+    return f", {int((known_T != 0).sum())} with a gradient" if len(known_T) else ""
 
 
 def _edges(ids: Sequence[int], tokenizer: Any) -> str:

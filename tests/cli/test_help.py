@@ -11,7 +11,7 @@ from truing.cli.of_clone import command_of_clone
 from truing.errors import TruingError
 
 COMMANDS = {
-    "Train": ["train", "eval", "engine"],
+    "Train": ["train", "fork", "eval", "engine"],
     "Inspect": ["board", "tail", "tokens", "profile", "report"],
     "Diagnose": ["check", "why", "bisect", "compare", "scorecard", "rules", "explain", "env"],
     "Experiment": ["lab", "verify"],

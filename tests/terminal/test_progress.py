@@ -26,7 +26,10 @@ def printed_line(kind, **facts):
         ("finding", {"text": HOSTILE, "verdict": "PROVEN"}),
         ("fact", {"text": HOSTILE, "verdict": "FACT"}),
         ("incident", {"what": HOSTILE, "text": HOSTILE, "stage": HOSTILE, "step": 0}),
-        ("rollback", {"stage": HOSTILE, "step": 3, "to": 2, "reason": HOSTILE, "kept": HOSTILE, "change": [HOSTILE]}),
+        (
+            "rollback",
+            {"stage": HOSTILE, "step": 3, "to": 2, "reason": HOSTILE, "kept": HOSTILE, "change": [HOSTILE]},
+        ),
         ("reference", {"stage": HOSTILE, "step": 3, "text": HOSTILE}),
         ("resumed", {"stage": HOSTILE, "step": 1}),
         ("stopped", {"run": HOSTILE, "resumable": True}),

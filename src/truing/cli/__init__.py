@@ -33,12 +33,13 @@ from truing.cli.of_clone import command_of_clone
 from truing.cli.output import guarded_output
 from truing.cli.train.engine import app as engine
 from truing.cli.train.eval import evaluate_target
+from truing.cli.train.fork import fork_run
 from truing.cli.train.train import train
 from truing.errors import RewardError, TruingError, redact
 from truing.utils.format import escape_lines
 
 PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
-    "Train": {"train": train, "eval": evaluate_target, "engine": engine},
+    "Train": {"train": train, "fork": fork_run, "eval": evaluate_target, "engine": engine},
     "Inspect": {"board": board, "tail": tail, "tokens": tokens, "profile": profile, "report": write_report},
     "Diagnose": {
         "check": check_target,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from truing.analysis.changed_settings import planned_steps, standing_rollbacks
 from truing.config import GrpoConfig, PolicyStage, Recipe, recipe_after_rollbacks, resolve
@@ -18,7 +18,7 @@ from truing.types.sampling_params import SamplingParams
 ADVANTAGE_OF_STAGE = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
 """The advantage of each algorithm; GRPO declares its own."""
 
-CHANGES = ("rollback", "resumed", "longer")
+CHANGES = ("rollback", "resumed", "longer", "forked")
 """Kinds of events after which steps are trained with other settings."""
 
 ADVANTAGE_EPS = 1e-4
@@ -117,21 +117,44 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
     }
 
 
+class _Declared(NamedTuple):
+    """What run.json says of steps: another thing before a fork than after it."""
+
+    recipe: Recipe
+    sampling_params: SamplingParams
+    rewards: Mapping[str, float]
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "_Declared":
+        """Read the facts of run.json."""
+        sampled: dict[str, Any] = {**facts["sampling_params"]}
+        sampled["stop_ids"] = tuple(sampled["stop_ids"])
+        return cls(resolve(facts["recipe"]), SamplingParams(**sampled), facts["judged"]["rewards"])
+
+
 def recorded_steps(run: Path) -> Iterator[Step]:
     """Yield every step of a run directory, each with the kept part of earlier ones."""
     reader = RunReader(run)
     reader.check_complete()
     with as_record_error(f"{run / RUN}"):
-        recipe, sampled = resolve(reader.run_fact("recipe")), reader.run_fact("sampling_params")
-        sampling_params = SamplingParams(**sampled | {"stop_ids": tuple(sampled["stop_ids"])})
-        bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
-        rewards = reader.run_fact("judged")["rewards"]
-    events = [event for event in reader.events() if event.kind in CHANGES]
+        bos_id, tools, stages = (
+            reader.run_fact("bos_id"),
+            reader.run_fact("tools"),
+            reader.run_fact("recipe", "stages"),
+        )
+        events = [event for event in reader.events() if event.kind in CHANGES]
+        declared = [_Declared.of(each.payload["before"]) for each in events if each.kind == "forked"]
+        declared.append(
+            _Declared.of({name: reader.run_fact(name) for name in ("recipe", "sampling_params", "judged")})
+        )
+        places = [(stages.index(e.payload["stage"]), e.payload["step"]) for e in events if e.kind == "forked"]
     history = History()
     for line in reader.iter_steps():
         with as_record_error(f"step {line.step} of stage {line.stage}"):
-            now = recipe_at(recipe, events, line.stage, line.step)
-            setup = setup_of(now, line.stage, sampling_params, bos_id, tools, rewards)
+            forks = sum(place <= (stages.index(line.stage), line.step) for place in places)
+            under = declared[forks]
+            now = recipe_at(under.recipe, events, line.stage, line.step)
+            setup = setup_of(now, line.stage, under.sampling_params, bos_id, tools, under.rewards)
             step = Step.of(reader.table(line), setup, history)
         yield step
         history.add(line)

@@ -125,6 +125,13 @@ class Rollback(Position):
     change: NotRequired[list[Text]]
 
 
+class Forked(Position):
+    """The start of a fork, and what run.json said of the steps before."""
+
+    parent: Text
+    before: dict[Text, Any]
+
+
 class GaveUp(Note):
     """A guard whose rollbacks did not help."""
 
@@ -181,6 +188,7 @@ PAYLOADS: Mapping[str, Any] = {
     "reference": Position,
     "resumed": Resumed,
     "longer": Longer,
+    "forked": Forked,
     "best": Position,
     "gave_up": GaveUp,
     "stopped": Stopped,

@@ -22,6 +22,9 @@ class NoWriter(RunWriter):
     def write_answers(self, answers: Mapping[str, str]) -> None:
         """Do nothing."""
 
+    def add_answers(self, answers: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
     def rewrite(self, recipe: str, facts: Mapping[str, Any]) -> None:
         """Do nothing."""
 

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from truing.types.sampling_params import SamplingParams
-from truing.types.values import Count, Integer, Number, Text
+from truing.types.values import Count, Flag, Integer, Number, Text
 
 _TYPES = {float: Number, int: Count, tuple[int, ...]: list[Integer]}
 
@@ -38,6 +38,16 @@ class Judged(TypedDict, total=False):
     tasks_hash: Text
 
 
+class Parent(TypedDict, total=False):
+    """The run that a fork goes on from."""
+
+    run: Text
+    stage: Text
+    step: Count
+    changes: list[Text]
+    started: Flag
+
+
 class Machine(TypedDict, total=False):
     """Where a run computes."""
 
@@ -60,6 +70,7 @@ class RunJson(TypedDict, total=False):
     bos_id: Integer | None
     tools: list[Text]
     judged: Judged
+    parent: Parent
     demonstrated: dict[Text, list[Number]]
     demonstrated: dict[Text, list[Number]]  # what demonstrations earned at the start, by family of tasks
     given_in_python: list[Text]

@@ -54,8 +54,13 @@ class RunWriter:
         """Write the right answers of tasks, by task id, once."""
         self._write_once(ANSWERS, dump_json(answers))
 
+    def add_answers(self, answers: Mapping[str, Any]) -> None:
+        """Add the right answers of further tasks, of a fork with other tasks."""
+        known = RunReader(self.run_dir).answers()
+        write_atomically(self.run_dir / ANSWERS, dump_json({**known, **answers}))
+
     def rewrite(self, recipe: str, facts: Mapping[str, Any]) -> None:
-        """Write recipe and run.json again, of a run that is made longer."""
+        """Write recipe and run.json again, of a run that is made longer, or of a fork."""
         write_atomically(self.run_dir / RECIPE, recipe.encode())
         write_atomically(self.run_dir / RUN, dump_json(facts, indent=2))
 

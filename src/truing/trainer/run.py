@@ -32,6 +32,7 @@ from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.checkpoint_disk import disk_note
 from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventCallback, EventLog
+from truing.trainer.fork import is_unstarted, start_fork
 from truing.trainer.interrupts import sigterm_ends_run
 from truing.trainer.longer_run import (
     LongerStage,
@@ -147,18 +148,23 @@ def _train(
     shaping = recipe.doctor.shaping
     report = task_report(context, sampler.train_tasks, sampler.eval_tasks, shaping=shaping)
     check_prompts(recipe, sampler)
-    if resume:
+    facts = run_facts(session) | {"tokenizer": TOKENIZER, "demonstrated": report.demonstrated}
+    all_tasks = [*sampler.train_tasks, *sampler.eval_tasks]
+    fresh = resume and is_unstarted(RunReader(out))
+    if resume and not fresh:
         check_same_rewards(sampler, RunReader(out))
         check_same_reward_code(sampler, RunReader(out))
-    facts = run_facts(session) | {"tokenizer": TOKENIZER, "demonstrated": report.demonstrated}
-    if resume:
         check_same_adapter(RunReader(out), facts["trainable_digest"])
     with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
         if not resume:
             ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(policy, out / TOKENIZER))
             writer.write_recipe(to_toml(recipe))
-            writer.write_answers(right_answers([*sampler.train_tasks, *sampler.eval_tasks]))
+            writer.write_answers(right_answers(all_tasks))
             writer.write_run(facts)
+        if fresh:
+            ranks.on_first(
+                "declaring the fork", lambda: start_fork(writer, recipe, facts, right_answers(all_tasks))
+            )
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
         event_log = EventLog(recipe, writer, on_event, dispatcher)
         event_log.notify("start", {"run": str(out)})

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from truing.config import Recipe
 from truing.envs.imported import import_object
@@ -20,14 +21,16 @@ def second_grader(recipe: Recipe) -> RewardFn | None:
         RecipeError: It cannot be imported, or is no function.
     """
     name = recipe.eval.grader
-    function = None if name is None else import_object(name, "grader")
-    if function is not None and not callable(function):
+    if name is None:
+        return None
+    function = import_object(name, "grader")
+    if not callable(function):
         raise RecipeError(
             "recipe key 'eval.grader' names no function",
             got=f"{name} is a {type(function).__name__}",
             expected="a function (rollout, task) -> float",
         )
-    return function
+    return cast("RewardFn", function)  # what it returns is checked at each call
 
 
 def second_grades(session: Session, groups: Sequence[RolloutGroup]) -> dict[str, list[float]]:

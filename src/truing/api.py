@@ -16,6 +16,7 @@ from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.checks.report import SPLITS
+from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.rewards import check_rewards, check_shaping
 from truing.config import Recipe, is_builtin_recipe, load_recipe, resolve
 from truing.config.run_trust import require_trust
@@ -31,7 +32,7 @@ from truing.envs import env_keys, env_problems, make_env
 from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
-from truing.errors import RecipeError, RecordError, RewardError
+from truing.errors import DataError, RecipeError, RecordError, RewardError
 from truing.learner.restore import checkpoint_after, restore_weights
 from truing.models.load import load
 from truing.models.load_policy import add_adapter
@@ -40,6 +41,7 @@ from truing.record.new_run_dir import new_run_dir
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import EpisodeContext
 from truing.rollouts.prompt_limit import with_prompt_limit
+from truing.rollouts.run_tasks import check_eval_tasks
 from truing.terminal.progress import ProgressDisplay
 from truing.terminal.run_result import print_result
 from truing.terminal.waiting import Waiting
@@ -127,9 +129,24 @@ def check(
         EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length),
         recipe.doctor.shaping,
     )
+    report["there are enough evaluation tasks"] = _enough_tasks(recipe, env)
     if needs_demonstrations(recipe) and not report[SPLITS].findings:
         report["stages that need demonstrations have them"] = demonstrations_result(chat, env.tasks("train"))
     return report
+
+
+def check_evaluation(recipe: Recipe) -> None:
+    """Raise unless the recipe's environment opens, and has the tasks that the recipe evaluates."""
+    check_eval_tasks(recipe, env_from_recipe(recipe))
+
+
+def _enough_tasks(recipe: Recipe, env: Env) -> CheckResult:
+    """Return whether the environment has the evaluation tasks that the recipe asks for, as a check."""
+    try:
+        check_eval_tasks(recipe, env)
+    except DataError as error:
+        return check_result(1, [Finding.from_error("evaluation tasks", error)])
+    return check_result(1, ())
 
 
 def preflight(

@@ -40,15 +40,23 @@ def loss_count(recipe: Recipe) -> int:
 
 def run_tasks(recipe: Recipe, env: Env) -> Mapping[Split, Sequence[Task]]:
     """Return both splits of an environment, checked, with at least as many tasks as the recipe evaluates."""
-    eval_count = recipe.eval.tasks
-    assert eval_count is not None  # with_eval_tasks sets it
-    needed, key = max((eval_count, "eval.tasks"), (loss_count(recipe), "sft.eval_tasks"))
-    splits = checked_tasks(env, evaluated=needed > 0)
-    if len(splits["eval"]) < needed:
+    splits = checked_tasks(env, evaluated=_needed(recipe)[0] > 0)
+    check_eval_tasks(recipe, env)
+    return splits
+
+
+def check_eval_tasks(recipe: Recipe, env: Env) -> None:
+    """Raise DataError if the recipe evaluates more tasks than the environment has."""
+    there, (needed, key) = len(env.tasks("eval")), _needed(recipe)
+    if there < needed:
         raise DataError(
             "the environment has too few evaluation tasks",
-            got="; ".join((str(len(splits["eval"])), *env.notes)),
+            got="; ".join((str(there), *env.notes)),
             expected=f"at least {key} = {needed}",
             remedy=f"add data, or lower {key}",
         )
-    return splits
+
+
+def _needed(recipe: Recipe) -> tuple[int, str]:
+    """Return the most evaluation tasks that a recipe asks for, and the key that does."""
+    return max((recipe.eval.tasks or 0, "eval.tasks"), (loss_count(recipe), "sft.eval_tasks"))

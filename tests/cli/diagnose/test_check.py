@@ -11,7 +11,7 @@ from folders import ROOT
 from truing.types.rollout import Task
 
 RECIPES = ROOT / "recipes"
-FEW = ("env.train=6", "env.eval=4")
+FEW = ("env.train=6", "env.eval=4", "eval.tasks=4")
 
 
 @cache

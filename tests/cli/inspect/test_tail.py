@@ -133,13 +133,12 @@ def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_
         return facts.summary
 
     events = whole["events.jsonl"]
-    undone = {"stage": "grpo", "step": 2, "to": 1, "reason": "KL rose", "kept": "abandoned/1", "change": ["kl.coef=1"]}
+    undone = {"stage": "grpo", "step": 2, "to": 1, "reason": "KL rose", "kept": "abandoned/1"}
+    undone["change"] = ["kl.coef=1"]
     rollback = json.dumps({"time": 1.0, "kind": "rollback", "payload": undone}).encode() + b"\n"
     assert write(6, events[:-1]).current_stage == ("grpo", 3, 3)
     assert write(4, [*events[:-1], rollback]).current_stage == ("grpo", 1, 3)
-    assert out.getvalue().endswith(
-        "KL rose; undone steps: abandoned/1; from here on kl.coef=1\n"
-    )
+    assert out.getvalue().endswith("KL rose; undone steps: abandoned/1; from here on kl.coef=1\n")
     assert write(6, [*events[:-1], rollback, events[-1]]).state == "finished"
     before = out.getvalue().count("base: reward")
     noted = json.loads(whole["steps.jsonl"][1])["events"]

@@ -105,7 +105,7 @@ def test_what_has_no_place_is_an_error_before_anything_is_loaded(words, told, tm
 
 def test_check_knows_recipes_by_name_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = command("check", "tiny", "env.train=6", "env.eval=4", "--static")
+    outcome = command("check", "tiny", "env.train=6", "env.eval=4", "eval.tasks=4", "--static")
     assert outcome.code == 0
     (tmp_path / "tiny").mkdir()
     assert command("check", "tiny", "--static").code == 2  # a folder of that name wins, and is no log

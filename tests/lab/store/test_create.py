@@ -2,6 +2,7 @@
 
 import pytest
 from command import truing
+from folders import ROOT
 from labs import lab_in
 
 from truing.errors import LabError, RecipeError
@@ -104,3 +105,11 @@ def test_a_suggestion_becomes_a_hypothesis(tmp_path, suggestion):
     assert result.path == path
     assert result.header.claim == suggestion.claim
     assert result.header.arms == ({"slower": ("grpo.steps=3",)} if suggestion.arm else {})
+
+
+def test_arms_have_no_changes_of_stages_that_the_baseline_does_not_train(tmp_path):
+    create_lab(tmp_path / "lab", "musique", str(ROOT / "recipes/presets/musique.toml"))
+    lab = open_lab(tmp_path / "lab")
+    assert lab.hypotheses["h06"].header.arms["full"] == ("lora=false", "grpo.learning_rate=2e-5")
+    create_lab(tmp_path / "both", "musique", None)
+    assert "sft.learning_rate=3e-5" in open_lab(tmp_path / "both").hypotheses["h06"].header.arms["full"]

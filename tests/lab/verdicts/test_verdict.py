@@ -391,6 +391,14 @@ def test_clean_and_that_settles_it(tmp_path):
     assert result.because == "LEN001, LEN002 found nothing"
 
 
+def test_a_rule_that_applies_to_no_step_leaves_the_others_to_settle_it(tmp_path):
+    two = CHECK.replace('["LEN"]', '["LEN001", "MSK007"]')
+    result = by_check(tmp_path, checked(clean=["LEN001"]), two)
+    assert (result.verdict, result.by) == ("INVALIDATED", "proof")
+    assert result.because == "LEN001 found nothing; MSK007: no step that it applies to"
+    assert by_check(tmp_path, checked(clean=[]), two).verdict == "PENDING"
+
+
 def test_clean_and_that_only_narrows_it(tmp_path):
     result = by_check(tmp_path, checked(), CHECK.replace("true", "false"))
     assert result.verdict == "PENDING"

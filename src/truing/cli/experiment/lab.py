@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,6 +10,9 @@ from rich.console import Console
 from truing.cli.experiment.lab_run import AsJson, LabFolder, run, verdict, work
 from truing.cli.experiment.lab_write import init, new, suggest
 from truing.utils.format import escape_lines
+
+if TYPE_CHECKING:
+    from truing.lab.store.lab import Lab
 
 app = typer.Typer(
     help="Test hypotheses on why the reward does not go up: experiments, verdicts, a record of the evidence.",
@@ -41,8 +44,23 @@ def plan(
         console.print(escape_lines(text), style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+    if any(step.kind == "experiment" for step in steps) and (problem := _why_no_run(lab_state)):
+        console.print(escape_lines(problem), style="red", markup=False, soft_wrap=True)
     if not steps:
         console.print("no open step: truing lab suggest RUN, or truing lab new TITLE")
+
+
+def _why_no_run(lab_state: "Lab") -> str:
+    """Return why no run of the lab could start or be evaluated: its data; "" if they are there."""
+    from truing.api import check_evaluation
+    from truing.errors import TruingError
+    from truing.lab.run.design import baseline_of
+
+    try:
+        check_evaluation(baseline_of(lab_state).recipe)
+    except TruingError as error:
+        return f"no run of this lab can start: {error}"
+    return ""
 
 
 @app.command()

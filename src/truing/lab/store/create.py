@@ -1,13 +1,16 @@
 """Creation of a lab: folders, a problem statement, a baseline, and hypotheses from a template."""
 
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
+from typing import get_args
 
 from truing.analysis.compare import flatten
 from truing.config import Recipe, load_recipe, recipe_path
+from truing.config.recipe import Stage
 from truing.errors import LabError
 from truing.lab.report.suggest import Suggestion, header_text
 from truing.lab.report.write import readme_text, write_report
@@ -49,6 +52,7 @@ def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
         raise LabError("unknown template", got=template, expected=", ".join(TEMPLATE_RECIPES))
     if folder.exists() and any(folder.iterdir()):
         raise LabError(f"{folder} is not empty", expected="a new folder", remedy="name another")
+    stages = load_recipe(recipe or TEMPLATE_RECIPES[template]).stages
     source, name = files("truing.lab") / "templates", folder.resolve().name
     settings = Template((source / template / CONFIG).read_text(encoding="utf-8")).substitute(name=name)
     texts = {
@@ -59,7 +63,7 @@ def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
         README: readme_text(name),
         PROBLEM: (source / PROBLEM).read_text(encoding="utf-8"),
         **{
-            f"{HYPOTHESES}/{each.name}": each.read_text(encoding="utf-8")
+            f"{HYPOTHESES}/{each.name}": _of_stages(each.read_text(encoding="utf-8"), stages)
             for each in _hypotheses(source / template)
         },
     }
@@ -80,6 +84,12 @@ def _hypotheses(template: Traversable) -> list[Traversable]:
     return sorted(
         (each for each in template.iterdir() if each.name.endswith(".md")), key=lambda each: each.name
     )
+
+
+def _of_stages(text: str, stages: Sequence[str]) -> str:
+    """Return a hypothesis without changes of stages that the baseline does not train."""
+    others = "|".join(sorted({*get_args(Stage)} - {*stages}))
+    return re.sub(rf'"(?:{others})\.[^"]*",? ?', "", text)
 
 
 def _recipe_text(recipe: str) -> str:

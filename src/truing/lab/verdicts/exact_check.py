@@ -26,6 +26,9 @@ def clean_text(check: Check, result: CheckResult) -> str:
     """Return the clean rules and the measures as text."""
     codes = [code for code, strength, _ in _requested_results(check, result) if strength == Strength.CLEAN]
     rules = [f"{', '.join(codes)} found nothing"] if codes else []
+    rules += (
+        [f"{', '.join(absent)}: no step that it applies to"] if (absent := _absent(check, result)) else []
+    )
     measures = {each.metric: result.measures.get(each.metric, math.nan) for each in check.measures}
     return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in measures.items())])
 
@@ -35,13 +38,17 @@ def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:
     for code, strength, text in _requested_results(check, result):
         if strength not in (Strength.PROVEN, Strength.CLEAN):
             yield f"{code} ({strength}: {text})"
-    for rule in check.rules:
-        if not any(code.startswith(rule) for code in result.results):
-            yield f"{rule} (no step that it applies to)"
+    if len(absent := _absent(check, result)) == len(check.rules):  # else the others settle it
+        yield from (f"{rule} (no step that it applies to)" for rule in absent)
     for measure in check.measures:
         value = result.measures.get(measure.metric, math.nan)
         if not value < measure.below:
             yield f"{measure.metric} is {value:g}, not below {measure.below:g}"
+
+
+def _absent(check: Check, result: CheckResult) -> list[str]:
+    """Return the requested rules that apply to no step, as one on demonstrations without SFT."""
+    return [rule for rule in check.rules if not any(code.startswith(rule) for code in result.results)]
 
 
 def _requested_results(check: Check, result: CheckResult) -> Iterator[tuple[str, str, str]]:

@@ -23,6 +23,9 @@ CAUSES: Mapping[str, Cause] = {
 }
 """Each ``CAUSE`` by the name of its file."""
 
+SHOWN = 3
+"""Missing inputs of rules that a line names."""
+
 MOST = 0.5
 """Of the training signal: what is left is judged when the cause that takes it is gone."""
 
@@ -119,8 +122,13 @@ def _bugs(history: History) -> Iterator[Answer]:
         because = f"{count} clean over up to {with_count(steps, 'step')}; `truing check` names them"
         yield Answer("ruled out", because, title=f"what these rules look for, in {', '.join(families)}")
     if unknown:
-        needs = "; ".join(sorted({need for each in unknown for need in each.missing}))
-        because = f"{with_count(len(unknown), 'rule lacks', 'rules lack')} {needs}"
+        needs = sorted({need for each in unknown for need in each.missing})
+        more = (
+            f" and {len(needs) - SHOWN} more; `truing check --verbose` names them"
+            if len(needs) > SHOWN
+            else ""
+        )
+        because = f"{with_count(len(unknown), 'rule lacks', 'rules lack')} {'; '.join(needs[:SHOWN])}{more}"
         yield Answer("cannot tell", because, test=_audit(history), title="a bug that other rules look for")
 
 

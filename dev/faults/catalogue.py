@@ -204,6 +204,11 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "LEN005",
         "its answer is refused",
     ),
+    109: _by(
+        "other weights train than the recipe declares: fewer, more, of another shape or dtype", "OPT018"
+    ),
+    110: _by("weights are rounded or changed between the model's files and the first step", "OPT018"),
+    111: _by("a resumed run has another reference", "REF001 REF003"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -63,6 +63,7 @@ INPUTS: Mapping[str, str] = {
     "facts.held_out": "training tasks that are evaluation tasks too",
     "facts.tasks": "the tasks of a step, and those that its seed gives",
     "facts.prompts": "prompts, rendered again from their tasks",
+    "facts.declared_weights": "the weights that train, and those that the recipe declares",
     "facts.update": "a second computation of one weight's optimizer step",
     "facts.reference": "a digest of the reference's weights",
     "facts.null": "the trainer's difference from itself on the same tokens",

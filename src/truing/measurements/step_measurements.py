@@ -11,6 +11,7 @@ from truing.measurements.adamw_float64 import AdamWUpdate
 from truing.measurements.audit_schedule import COST_PER_TOKEN, AuditSchedule, audited_tokens, step_cost
 from truing.measurements.clipped_gradient import ClippedGradient
 from truing.measurements.critic_head import CriticHead
+from truing.measurements.declared_weights import TrainedWeights
 from truing.measurements.draw_audit import DrawAudit
 from truing.measurements.draw_replay import ReplayedDraws
 from truing.measurements.expert_routes import ExpertRoutes
@@ -46,6 +47,7 @@ from truing.utils.phase_clock import phase
 MEASUREMENTS: Sequence[type[Measurement]] = (
     PublishedWeights,
     ReferenceSync,
+    TrainedWeights,
     WeightDigests,
     MomentDigests,
     AdamWUpdate,

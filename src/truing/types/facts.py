@@ -27,6 +27,7 @@ from truing.types.weight_facts import (
     BackwardSums,
     BeforeAndAfter,
     Clip,
+    DeclaredWeights,
     Digests,
     PlainGradient,
     ReferenceSync,
@@ -46,6 +47,7 @@ class Facts(TypedDict, total=False):
     backward_sums: BackwardSums
     batch: Batch
     clip: Clip
+    declared_weights: DeclaredWeights
     draws: Draws
     frozen: Digests
     graded_text: GradedTexts

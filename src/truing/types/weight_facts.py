@@ -31,6 +31,16 @@ class Digests(TypedDict):
     declared: Text
 
 
+class DeclaredWeights(TypedDict):
+    """What trains, beside what the recipe declares; and weights beside the model's files."""
+
+    declared: Count  # weights that the recipe trains
+    wrong: list[Text]  # some weights that are not as declared, each with what is wrong
+    count: Count  # of those
+    other: NotRequired[list[Text]]  # some weights that are not those of the files, each with how they differ
+    other_count: NotRequired[Count]
+
+
 class Update(TypedDict):
     """A second computation of one weight's optimizer step."""
 

@@ -209,6 +209,8 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     110: _by("weights are rounded or changed between the model's files and the first step", "OPT018"),
     111: _by("a resumed run has another reference", "REF001 REF003"),
+    112: _by("a rollout reads replies of another one, or changed ones", "TOL002"),
+    113: _by("the engine reads other ids before a later turn than are trained", "TOK001 SMP004"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

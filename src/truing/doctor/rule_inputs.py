@@ -62,6 +62,7 @@ INPUTS: Mapping[str, str] = {
     "facts.batch": "names and digests of the samples of a batch",
     "facts.held_out": "training tasks that are evaluation tasks too",
     "facts.tasks": "the tasks of a step, and those that its seed gives",
+    "facts.replies": "the environment's messages, as rollouts read them and as their episodes gave them",
     "facts.prompts": "prompts, rendered again from their tasks",
     "facts.declared_weights": "the weights that train, and those that the recipe declares",
     "facts.update": "a second computation of one weight's optimizer step",

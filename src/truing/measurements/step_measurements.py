@@ -14,6 +14,7 @@ from truing.measurements.critic_head import CriticHead
 from truing.measurements.declared_weights import TrainedWeights
 from truing.measurements.draw_audit import DrawAudit
 from truing.measurements.draw_replay import ReplayedDraws
+from truing.measurements.environment_replies import EnvironmentReplies, PromptsOfTurns
 from truing.measurements.expert_routes import ExpertRoutes
 from truing.measurements.graded_text import DecodedTexts
 from truing.measurements.lengths import AnswerLengths
@@ -58,7 +59,9 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     UsedSamples,
     RenderedPrompts,
     TaskOrder,
+    EnvironmentReplies,
     SampledIds,
+    PromptsOfTurns,
     DecodedTexts,
     DemonstrationOpening,
     AnswerLengths,

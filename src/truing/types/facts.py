@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from truing.types.batch_facts import Batch, HeldOut, Publication, Ranks, Regraded, SampleUsage, Tasks
+from truing.types.batch_facts import Batch, HeldOut, Publication, Ranks, Regraded, Replies, SampleUsage, Tasks
 from truing.types.token_facts import (
     Audit,
     Draws,
+    EnginePrompts,
     GradedTexts,
     Ids,
     Null,
@@ -49,6 +50,7 @@ class Facts(TypedDict, total=False):
     clip: Clip
     declared_weights: DeclaredWeights
     draws: Draws
+    engine_prompts: EnginePrompts
     frozen: Digests
     graded_text: GradedTexts
     gradient: PlainGradient
@@ -68,6 +70,7 @@ class Facts(TypedDict, total=False):
     reference: Digests
     reference_sync: ReferenceSync
     regraded: list[Regraded]
+    replies: Replies
     routes: Routes
     row_gradients: RowGradients
     sample_usage: list[SampleUsage]

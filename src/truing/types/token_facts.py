@@ -57,6 +57,15 @@ class Ids(TypedDict):
     first: IdDifference | None
 
 
+class EnginePrompts(TypedDict):
+    """The ids that the engine read before turns, beside those before them in the trained samples."""
+
+    turns: Count
+    other: Count
+    sample_id: NotRequired[Text]  # of the first turn with others
+    position: NotRequired[Count]  # where that turn begins in its sample
+
+
 class GradedTexts(TypedDict):
     """Graded texts beside the decoded ids."""
 

@@ -211,6 +211,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     111: _by("a resumed run has another reference", "REF001 REF003"),
     112: _by("a rollout reads replies of another one, or changed ones", "TOL002"),
     113: _by("the engine reads other ids before a later turn than are trained", "TOK001 SMP004"),
+    114: _by("a truncation or a penalty is wrong in sampler and trainer alike", "SMP004 SMP005"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -19,7 +19,7 @@ from truing.doctor.truing_run import setup_of
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.step import backward
-from truing.measurements.checked_rows import alternating, rows_to_check, without_dropout
+from truing.measurements.checked_rows import alternating, checked_rows, without_dropout
 from truing.measurements.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
 from truing.measurements.measurement import Measurement
 from truing.measurements.row_logits import row_logits
@@ -43,8 +43,7 @@ class PlainBackward(Measurement):
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
         """Compute the rows; not where settings without a closed form re-weight tokens."""
         step = self.step
-        minibatch = alternating(step.learner.shares(minibatch))
-        rows = rows_to_check(minibatch)
+        rows, minibatch = checked_rows(step, minibatch), alternating(step.learner.shares(minibatch))
         if rows and setup_of(step.recipe, step.stage).plain is not False:
             with without_dropout(step.learner):
                 params, index = step.sampler.sampling_params, step.update_index

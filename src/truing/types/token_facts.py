@@ -123,6 +123,7 @@ class Plain(TypedDict):
     trainer: NotRequired[Number]
     alone: NotRequired[Number]
     sampler: NotRequired[Number]
+    support: NotRequired[Number]
     reference: NotRequired[Number]
     old: NotRequired[Number]
     itself: NotRequired[Number]

@@ -119,6 +119,7 @@ RULE = Rule(
     kind="E",
     needs=("metrics.alignment",),
     taints=("policy",),
+    applies=lambda step: step.setup.algo != "sft",
     measure=measure,
     judge=judge,
     example=example,

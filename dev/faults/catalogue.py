@@ -212,6 +212,8 @@ CATALOGUE: Mapping[int, KnownFault] = {
     112: _by("a rollout reads replies of another one, or changed ones", "TOL002"),
     113: _by("the engine reads other ids before a later turn than are trained", "TOK001 SMP004"),
     114: _by("a truncation or a penalty is wrong in sampler and trainer alike", "SMP004 SMP005"),
+    115: _by("demonstrations are those of other tasks, empty, cut or doubled", "TOK007 MSK008"),
+    116: _by("the supervised loss has an undeclared term", "MSK007 OPT006"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

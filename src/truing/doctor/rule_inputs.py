@@ -69,6 +69,7 @@ INPUTS: Mapping[str, str] = {
     "facts.reference": "a digest of the reference's weights",
     "facts.null": "the trainer's difference from itself on the same tokens",
     "facts.plain": "a plain forward of the same tokens",
+    "facts.demonstrations": "demonstrated ids, and the demonstrations of their tasks",
     "facts.graded_text": "graded texts, and the decoded ids",
     "facts.gradient": "a plain backward of the same samples",
     "facts.row_gradients": "the sum of the samples' gradients, and the optimizer's gradient",

@@ -12,6 +12,7 @@ from truing.measurements.audit_schedule import COST_PER_TOKEN, AuditSchedule, au
 from truing.measurements.clipped_gradient import ClippedGradient
 from truing.measurements.critic_head import CriticHead
 from truing.measurements.declared_weights import TrainedWeights
+from truing.measurements.demonstrations import DecodedDemonstrations
 from truing.measurements.draw_audit import DrawAudit
 from truing.measurements.draw_replay import ReplayedDraws
 from truing.measurements.environment_replies import EnvironmentReplies, PromptsOfTurns
@@ -63,6 +64,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     SampledIds,
     PromptsOfTurns,
     DecodedTexts,
+    DecodedDemonstrations,
     DemonstrationOpening,
     AnswerLengths,
     RatioHistograms,

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from truing.types.batch_facts import Batch, HeldOut, Publication, Ranks, Regraded, Replies, SampleUsage, Tasks
 from truing.types.token_facts import (
     Audit,
+    Demonstrations,
     Draws,
     EnginePrompts,
     GradedTexts,
@@ -49,6 +50,7 @@ class Facts(TypedDict, total=False):
     batch: Batch
     clip: Clip
     declared_weights: DeclaredWeights
+    demonstrations: Demonstrations
     draws: Draws
     engine_prompts: EnginePrompts
     frozen: Digests

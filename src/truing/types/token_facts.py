@@ -76,6 +76,16 @@ class GradedTexts(TypedDict):
     expected: NotRequired[Text]
 
 
+class Demonstrations(TypedDict):
+    """Demonstrated turns beside those of their tasks."""
+
+    checked: Count
+    other: Count
+    sample_id: NotRequired[Text]  # of the first that differs
+    got: NotRequired[Text]
+    expected: NotRequired[Text]
+
+
 class Opening(TypedDict):
     """The template's ids before a demonstration."""
 

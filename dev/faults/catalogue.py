@@ -214,6 +214,8 @@ CATALOGUE: Mapping[int, KnownFault] = {
     114: _by("a truncation or a penalty is wrong in sampler and trainer alike", "SMP004 SMP005"),
     115: _by("demonstrations are those of other tasks, empty, cut or doubled", "TOK007 MSK008"),
     116: _by("the supervised loss has an undeclared term", "MSK007 OPT006"),
+    117: _by("the value loss's gradient does not reach a trunk, or not as it is", "OPT006"),
+    118: _by("values, or the one after a truncated end, are read at another token", "VAL004"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

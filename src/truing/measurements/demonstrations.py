@@ -92,7 +92,8 @@ def _turns(chat: Chat, task: Task, samples: Sequence[Sample]) -> Iterator[Demons
             sample = samples[-1] if place is None else place[0]
             yield DemonstratedTurn(sample.sample_id, "", message.content if message else "", same=False)
         else:
-            yield _compared(chat, *place, message)
+            sample, span = place
+            yield _compared(chat, sample, span, message)
 
 
 def _compared(chat: Chat, sample: Sample, span: TurnSpan, message: AssistantMessage) -> DemonstratedTurn:
@@ -113,7 +114,7 @@ def _parts(message: AssistantMessage) -> list[str]:
     return [letters(each) for each in values if isinstance(each, str) and PLAIN.fullmatch(each)]
 
 
-def _text(chat: Chat, ids: Sequence[int]) -> str:
+def _text(chat: Chat, ids: list[int]) -> str:
     text = chat.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     assert isinstance(text, str)  # of one list of ids
     return text

@@ -25,6 +25,7 @@ from truing.measurements.opening import DemonstrationOpening
 from truing.measurements.optimizer_gradient import OptimizerGradient
 from truing.measurements.plain_forward import PlainForward
 from truing.measurements.plain_gradient import PlainBackward
+from truing.measurements.plain_values import PlainValues
 from truing.measurements.prompts import RenderedPrompts
 from truing.measurements.publication import PublishedWeights
 from truing.measurements.rank_states import RankStates
@@ -74,6 +75,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     SamplerLayer,
     SumOfRows,
     PlainForward,
+    PlainValues,
     ExpertRoutes,
     DrawAudit,
     RegradedRollouts,

@@ -36,6 +36,7 @@ from truing.types.weight_facts import (
     RowGradients,
     Sync,
     Update,
+    Values,
     Weights,
 )
 
@@ -80,6 +81,7 @@ class Facts(TypedDict, total=False):
     sync: Sync
     tasks: Tasks
     update: Update
+    values: Values
     weights: Weights
 
 

@@ -216,6 +216,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     116: _by("the supervised loss has an undeclared term", "MSK007 OPT006"),
     117: _by("the value loss's gradient does not reach a trunk, or not as it is", "OPT006"),
     118: _by("values, or the one after a truncated end, are read at another token", "VAL004"),
+    119: _by("a checkpoint has other weights than the last step left", "", "refused when it is written"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -41,6 +41,12 @@ def test_demonstrations_of_any_template_are_those_of_their_tasks(family, message
     assert fact(chat, [turns] * 3, [message] * 3) == {"checked": 3, "other": 0}
 
 
+@pytest.mark.parametrize("family", FORMAT_OF)
+def test_contents_that_are_letters_of_the_template_are_there_once(family):
+    contents = ["e", "t", "in", "think", "end"]
+    assert fact(chat_of(family), contents, contents) == {"checked": 5, "other": 0}
+
+
 def test_a_whole_text_has_its_ids(chat):
     text = DemonstratedText((1, 2, 3, 4), context=2)
     tasks = {"t0": SimpleNamespace(demonstration=text)}
@@ -54,6 +60,7 @@ def test_a_whole_text_has_its_ids(chat):
         (["12", "7", "9"], ["7", "9", "12"], 3),
         (["12", "7", "9"], ["12", "", "9"], 1),
         (["12", "7", "9"], ["12", "77", "9"], 1),
+        (["12", "34", "56"], ["1212", "3434", "5656"], 3),
         (["12", "7", "9"], ["12", "17", "9"], 1),  # which has the right answer in it
         ([(CALL,), "7", "9"], [replace(CALL, calls=()), "7", "9"], 1),
         ([(CALL, AssistantMessage("7")), "7", "9"], [CALL, "7", "9"], 1),  # a turn is missing

@@ -53,7 +53,7 @@ class DemonstratedTurn(NamedTuple):
     got: str
     expected: str
     same: bool
-    around: str | None = None  # what the template wrote around a content without calls; None if unknown
+    around: str | None = None  # letters that the template wrote around a content without calls; None: unknown
 
 
 def demonstration_fact(
@@ -99,13 +99,20 @@ def _turns(chat: Chat, task: Task, samples: Sequence[Sample]) -> Iterator[Demons
 def _compared(chat: Chat, sample: Sample, span: TurnSpan, message: AssistantMessage) -> DemonstratedTurn:
     """Compare a turn's text with its content, which must be there once, and its calls; a stop ends it."""
     ids = sample.token_ids[span.start : span.end].tolist()
-    got = _text(chat, ids)
-    text, content = letters(got), letters(message.content)
-    around = text.replace(content, "", 1)
-    once = content in text and (not content or content not in around)
-    same = once and bool(ids) and ids[-1] in chat.stop_ids and all(part in text for part in _parts(message))
+    special = {*chat.tokenizer.all_special_ids, *chat.stop_ids}
+    text, content = (
+        letters(_text(chat, [each for each in ids if each not in special])),
+        letters(message.content),
+    )
+    twice = 2 * content in text if len(content) > 1 else text == 2 * content  # of one letter, by chance
+    there = content in text and (not content or not twice)
+    same = there and bool(ids) and ids[-1] in chat.stop_ids and all(part in text for part in _parts(message))
+    # as a multiset: the content may be part of what the template writes
+    around = "".join(sorted((Counter(text) - Counter(content)).elements()))
     plain = not (message.calls or message.reasoning)
-    return DemonstratedTurn(sample.sample_id, got, message.content, same, around if plain else None)
+    return DemonstratedTurn(
+        sample.sample_id, _text(chat, ids), message.content, same, around if plain else None
+    )
 
 
 def _parts(message: AssistantMessage) -> list[str]:

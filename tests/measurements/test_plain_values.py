@@ -31,7 +31,7 @@ def facts(mini, tmp_path):
 @pytest.mark.parametrize("critic", ["head", "separate"])
 def test_recorded_values_are_those_of_a_plain_forward_also_after_the_end(critic, facts):
     found = facts(critic=critic)
-    values, gradient = found["values"], found["gradient"]["values"]
+    values, gradient = found["critic_values"], found["gradient"]["values"]
     assert values["tokens"] > 0
     assert values["cut"] > 0  # a policy that is not trained does not stop
     assert values["scale"] > 0

@@ -71,7 +71,7 @@ INPUTS: Mapping[str, str] = {
     "facts.plain": "a plain forward of the same tokens",
     "facts.demonstrations": "demonstrated ids, and the demonstrations of their tasks",
     "facts.graded_text": "graded texts, and the decoded ids",
-    "facts.values": "the critic's values by a plain forward",
+    "facts.critic_values": "the critic's values by a plain forward",
     "facts.gradient": "a plain backward of the same samples",
     "facts.row_gradients": "the sum of the samples' gradients, and the optimizer's gradient",
     "facts.backward_sums": "the sum of backward gradients, and the optimizer's gradient",

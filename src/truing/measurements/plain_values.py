@@ -23,7 +23,7 @@ from truing.types.weight_facts import Values
 class PlainValues(Measurement):
     """Values of some rows, and of one that was cut, by a plain forward of the critic; in float32 alone."""
 
-    facts = ("values",)
+    facts = ("critic_values",)
     cost = "a forward of 2 to 5 rows; nothing without a critic"
     audit = "rows"
 
@@ -39,7 +39,7 @@ class PlainValues(Measurement):
             rows.append(cut[step.step % len(cut)])
         if rows:
             with without_dropout(learner):
-                self.found = {"values": value_fact(learner, rows)}
+                self.found = {"critic_values": value_fact(learner, rows)}
 
 
 @torch.no_grad()

@@ -50,6 +50,7 @@ class Facts(TypedDict, total=False):
     backward_sums: BackwardSums
     batch: Batch
     clip: Clip
+    critic_values: Values
     declared_weights: DeclaredWeights
     demonstrations: Demonstrations
     draws: Draws
@@ -81,7 +82,6 @@ class Facts(TypedDict, total=False):
     sync: Sync
     tasks: Tasks
     update: Update
-    values: Values
     weights: Weights
 
 

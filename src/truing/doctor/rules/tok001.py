@@ -119,7 +119,7 @@ RULE = Rule(
     kind="E",
     needs=("metrics.alignment",),
     taints=("policy",),
-    applies=lambda step: step.setup.algo != "sft",
+    applies=lambda step: step.setup.algo != "sft" or "alignment" in step.metrics,
     measure=measure,
     judge=judge,
     example=example,

@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the step."""
-    fact = step.facts["values"]
+    fact = step.facts["critic_values"]
     name, token = fact["where"]
     row = next((index for index, sample in enumerate(step.samples) if sample.sample_id == name), None)
     return Measured(
@@ -84,7 +84,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def _compared(**fact: object) -> Step:
     same = {"tokens": 40, "largest": 2e-7, "scale": 4.0, "where": ("s0", 5), "cut": 1, "bootstrap": 1e-7}
-    return changed_step(valued(), facts={"values": same | fact})
+    return changed_step(valued(), facts={"critic_values": same | fact})
 
 
 def example() -> Step:
@@ -106,7 +106,7 @@ RULE = Rule(
     code="VAL004",
     name="values-not-plain",
     kind="M",
-    needs=("facts.values",),
+    needs=("facts.critic_values",),
     taints=("critic", "policy"),
     applies=has_critic,
     measure=measure,

@@ -204,6 +204,19 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "LEN005",
         "its answer is refused",
     ),
+    109: _by(
+        "other weights train than the recipe declares: fewer, more, of another shape or dtype", "OPT018"
+    ),
+    110: _by("weights are rounded or changed between the model's files and the first step", "OPT018"),
+    111: _by("a resumed run has another reference", "REF001 REF003"),
+    112: _by("a rollout reads replies of another one, or changed ones", "TOL002"),
+    113: _by("the engine reads other ids before a later turn than are trained", "TOK001 SMP004"),
+    114: _by("a truncation or a penalty is wrong in sampler and trainer alike", "SMP004 SMP005"),
+    115: _by("demonstrations are those of other tasks, empty, cut or doubled", "TOK007 MSK008"),
+    116: _by("the supervised loss has an undeclared term", "MSK007 OPT006"),
+    117: _by("the value loss's gradient does not reach a trunk, or not as it is", "OPT006"),
+    118: _by("values, or the one after a truncated end, are read at another token", "VAL004"),
+    119: _by("a checkpoint has other weights than the last step left", "", "refused when it is written"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

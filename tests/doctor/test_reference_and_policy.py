@@ -2,7 +2,7 @@
 
 from truing.doctor.diagnosis import examine, ranked
 from truing.doctor.evidence import changed_step
-from truing.doctor.rules import RULES
+from truing.doctor.rules import RULES, ref001
 from truing.doctor.rules.smp004 import plain
 
 
@@ -23,3 +23,10 @@ def test_a_reference_that_is_off_alone_is():
     ((code, what),) = causes_of(reference=0.9)
     assert code == "REF004"
     assert "the code that scores both" not in what
+
+
+def test_a_fixed_reference_has_one_digest_also_over_steps_without_one():
+    (claim,) = ref001.judge(ref001.measure(ref001.replaced()))
+    assert (claim.got, claim.expected) == ("c", "b")
+    declared = changed_step(ref001.replaced(), setup={"reference_moves": True})
+    assert not list(ref001.judge(ref001.measure(declared)))

@@ -173,3 +173,58 @@ SYNC_LEFT_OUT = Fault(
     expected=("REF005",),
     changes={"kl.coef": 0.05, "reference.sync_every": 1},
 )
+
+
+def _restored_as(weights_of):
+    """Give the reference of a resumed run other weights than it began with."""
+
+    def make(real):
+        def restore(learner, folder):
+            real(learner, folder)
+            with torch.no_grad():
+                for name, weight in learner.reference.synced_weights().items():
+                    weight.copy_(weights_of(learner, name, weight))
+            learner.reference.record_digest()
+
+        return restore
+
+    return patched("truing.learner.learner:Learner.restore", make)
+
+
+RESUMED_REFERENCE = {"kl.coef": 0.05, "checkpoint_every": 1, "grpo.learning_rate": 1e-3, "sft.steps": 6}
+
+
+REFERENCE_OF_CHECKPOINT = Fault(
+    name="reference-of-checkpoint",
+    numbers=(111,),
+    what="a resumed run has the checkpoint's policy as its reference",
+    plant=lambda: _restored_as(lambda learner, name, weight: learner.parameters[name]),
+    expected=("REF001",),
+    changes=RESUMED_REFERENCE,
+    resumed_after=2,
+)
+
+
+REFERENCE_ROUNDED_ON_RESUME = Fault(
+    name="reference-rounded-on-resume",
+    numbers=(111,),
+    what="a resumed run rounds its reference to bfloat16",
+    plant=lambda: _restored_as(lambda learner, name, weight: weight.bfloat16()),
+    expected=("REF001",),
+    changes=RESUMED_REFERENCE,
+    resumed_after=2,
+    not_in_bfloat16="there the reference is in bfloat16",
+)
+
+
+REFERENCE_LAYER_LOST_ON_RESUME = Fault(
+    name="reference-layer-lost-on-resume",
+    numbers=(111,),
+    what="a resumed run has one weight of its reference at 0",
+    plant=lambda: _restored_as(
+        lambda learner, name, weight: weight * 0 if "layers.1.mlp.up_proj" in name else weight
+    ),
+    expected=("REF001",),
+    changes=RESUMED_REFERENCE,
+    resumed_after=2,
+)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from truing.doctor.coverage import Coverage
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
 from truing.doctor.rules import RULES
@@ -110,6 +111,7 @@ class Diagnosis:
     """Rules with an input that was NaN or infinite."""
     unjudged: dict[tuple[str, str], Step] = field(default_factory=dict[tuple[str, str], Step])
     """The last step with all inputs of a rule that judges a trend, until it is judged."""
+    coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, step: Step, final: bool = True) -> list[Finding]:
         """Check a step; return its findings that are not suppressed, most specific cause first.
@@ -136,6 +138,8 @@ class Diagnosis:
         """Return the findings of a rule; a trend is judged at the last step of a stage with all inputs."""
         code, place = rule.code, (rule.code, step.stage)
         findings, missing = examine(step, [rule], final)
+        if missing and not rule.judges_trend:  # a trend needs steps, not audits
+            self.coverage.add(step.stage, code, missing[code])
         if missing and (names := step.not_finite(rule.needs)):
             first = NotFinite(tuple(names), f"{step.stage} {step.step + 1}")
             self.not_finite[code] = self.not_finite.get(code, first).and_one_more()

@@ -16,9 +16,12 @@ MEAN_MULTIPLES = 4
 UNKNOWN_NULL = 1.0
 """Nats, without a measured normal difference: in bfloat16 a token among thousands is 0.6 off."""
 
-STREAMS = ("trainer", "alone", "sampler", "reference", "old", "itself")
-"""Compared streams: the trainer, also one sample at a time; the sampler; the reference, with a plain forward
-of its own; old log-probabilities of a first optimizer step; a plain forward with tokens appended."""
+STREAMS = ("trainer", "alone", "sampler", "support", "reference", "old", "itself")
+"""Compared streams: the trainer, also one sample at a time; the sampler, and the ids that it recorded as
+possible, as nats that would explain them; the reference, with a plain forward of its own; old
+log-probabilities of a first optimizer step; a plain forward with tokens appended."""
+
+OF_SAMPLER = ("sampler", "support")
 
 
 class ForwardDifference(NamedTuple):
@@ -76,7 +79,7 @@ class ForwardDifference(NamedTuple):
     def _typical(self, stream: str) -> float | None:
         """Return the tolerance of the median in float32; None without a measurement."""
         typical = float32.typical(self.rounding_null, self.tokens)
-        return max(typical, self.engine[1]) if typical is not None and stream == "sampler" else typical
+        return max(typical, self.engine[1]) if typical is not None and stream in OF_SAMPLER else typical
 
     def expected_text(self, stream: str) -> str:
         """Return the expectation as text."""
@@ -95,7 +98,7 @@ class ForwardDifference(NamedTuple):
             return MIN_DIFFERENCE
         tolerance = float32.tolerance(self.rounding_null, self.null, MIN_DIFFERENCE, self.tokens)
         bound = UNKNOWN_NULL if tolerance is None else tolerance
-        return max(bound, self.engine[0]) if stream == "sampler" else bound
+        return max(bound, self.engine[0]) if stream in OF_SAMPLER else bound
 
 
 def _rounding(stream: str) -> str:

@@ -38,7 +38,10 @@ class LiveDoctor:
             steps: the recorded steps.
             reported: code, verdict, stage and step of their findings.
         """
-        self.history = History(steps)
+        self.history = History()
+        for step in steps:
+            self.history.add(step)
+            self.diagnosis.coverage.add_recorded(step, self.diagnosis.rules)
         broken = {each for each in self.reported if not each[1]}
         self.reported = {(code, verdict, stage) for code, verdict, stage, _ in reported} | broken
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from truing.errors import DataError
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import draw, processed_logits, support_ids
+from truing.types.rollout import hash_of_ids
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin, Support
@@ -63,6 +64,7 @@ class Completion:
     # [P + L, layers, K] int16, the experts that each layer selected for the ids of prompt and turn; −1 where
     # nothing is recorded. None for a dense model, or if the engine returns no routes
     routes: Tensor | None = None
+    prompt_hash: str = ""  # of the ids that were read before the turn
 
 
 class RunningBatch(Protocol):
@@ -185,6 +187,7 @@ class ActiveRow:
 
     uniform: Tensor
     matcher: GrammarMatcher | None
+    prompt_hash: str
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
@@ -194,7 +197,8 @@ class ActiveRow:
     def begin(cls, request: Request, sampling_params: SamplingParams) -> "ActiveRow":
         """Return a row without generated ids."""
         matcher = None if request.make_matcher is None else request.make_matcher()
-        return cls(uniforms(sampling_params.max_new_tokens, *request.rng_key), matcher)
+        uniform = uniforms(sampling_params.max_new_tokens, *request.rng_key)
+        return cls(uniform, matcher, hash_of_ids(request.prompt_ids))
 
     def is_unfinished(self, sampling_params: SamplingParams) -> bool:
         """Whether the row needs another id."""
@@ -214,6 +218,7 @@ class ActiveRow:
             FinishReason.STOP if stopped else FinishReason.LENGTH,
             version,
             weight_digest,
+            prompt_hash=self.prompt_hash,
         )
 
 

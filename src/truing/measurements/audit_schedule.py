@@ -6,7 +6,7 @@ Costs are counted in tokens, never in seconds, so a resumed run audits the same 
 from collections.abc import Iterable, Mapping, Sequence
 
 from truing.measurements.audit_budget import AuditBudget
-from truing.measurements.checked_rows import alternating, rows_to_check
+from truing.measurements.checked_rows import checked_rows
 from truing.measurements.draw_audit import AUDITED_ATTEMPTS
 from truing.measurements.measurement import AuditKind, MeasuredStep
 from truing.types.facts import Facts
@@ -110,7 +110,7 @@ def step_cost(step: MeasuredStep) -> float:
 def audited_tokens(step: MeasuredStep, minibatch: Sequence[Sample]) -> dict[AuditKind, float]:
     """Return the tokens that each kind of audit of the first minibatch computes; for weights, one audit."""
     sampled = [len(sample) for sample in step.all_samples if (sample.origin == Origin.SAMPLED).any()]
-    checked = sum(map(len, rows_to_check(alternating(step.learner.shares(minibatch)))))
+    checked = sum(map(len, checked_rows(step, minibatch)))
     return {
         "weights": 1.0,
         "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,

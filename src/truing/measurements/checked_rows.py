@@ -1,4 +1,4 @@
-"""The rows of a minibatch that a plain forward and a plain backward compute."""
+"""The rows of a minibatch that a plain forward and a plain backward compute: the key draws them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,8 +6,10 @@ from itertools import zip_longest
 
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
+from truing.measurements.measurement import MeasuredStep
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
+from truing.utils.rng import permutation
 
 MAX_TOKENS, MAX_ROWS = 512, 4
 """Rows are checked up to this many tokens; at least two rows and at most ``MAX_ROWS``."""
@@ -18,16 +20,34 @@ def alternating(shares: Sequence[Sequence[Sample]]) -> list[Sample]:
     return [row for each in zip_longest(*shares) for row in each if row is not None]
 
 
+def checked_rows(step: MeasuredStep, minibatch: Sequence[Sample]) -> list[Sample]:
+    """Return the rows of a step's first minibatch that its audits check, of each rank in turn."""
+    key = (step.recipe.seed, step.stage, step.step, "checked")
+    shares = step.learner.shares(minibatch)
+    drawn = [[share[i] for i in permutation(len(share), *key)] for share in shares]
+    return rows_to_check(alternating(drawn))
+
+
 def rows_to_check(minibatch: Sequence[Sample]) -> list[Sample]:
-    """Return the rows to check: first those with a nonzero advantage, in the minibatch's order."""
+    """Return the rows to check, in the minibatch's order: first those with a nonzero advantage.
+
+    Of these the ones come first that repeat ids, if penalties count ids: elsewhere a count cannot be wrong.
+    """
     scored = [sample for sample in minibatch if loss_mask(sample).any()]
-    with_advantage = [row for row in scored if bool((row.advantage.nan_to_num() != 0).any())]
     rows: list[Sample] = []
-    for row in [*with_advantage, *(row for row in scored if row not in with_advantage)]:
+    for row in sorted(scored, key=lambda row: (not row.advantage.nan_to_num().any(), -_repeated(row))):
         if len(rows) >= 2 and (len(rows) == MAX_ROWS or sum(map(len, rows)) + len(row) > MAX_TOKENS):
             break
         rows.append(row)
     return rows
+
+
+def _repeated(row: Sample) -> int:
+    """Return how many ids of a row's turns are repetitions; 0 if no sampling parameter counts them."""
+    if not row.sampling_params.counts_generated:
+        return 0
+    turns = [row.token_ids[turn.start : turn.end] for turn in row.turns]
+    return sum(len(ids) - len(ids.unique()) for ids in turns)
 
 
 @contextmanager

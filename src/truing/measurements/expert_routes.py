@@ -14,7 +14,7 @@ from torch import Tensor
 from truing.doctor.oracle.expert_routes import Selection, differing_sets, score_error, selections_of
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
-from truing.measurements.checked_rows import alternating, rows_to_check, without_dropout
+from truing.measurements.checked_rows import checked_rows, without_dropout
 from truing.measurements.measurement import Measurement
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
@@ -40,7 +40,7 @@ class ExpertRoutes(Measurement):
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
         """Compute the rows."""
         learner = self.step.learner
-        rows = rows_to_check(alternating(learner.shares(minibatch)))
+        rows = checked_rows(self.step, minibatch)
         causal = causal_model(learner.model)
         if rows and routers_of(causal) and not why_no_replay(causal):
             with without_dropout(learner):

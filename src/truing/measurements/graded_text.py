@@ -49,7 +49,7 @@ def graded_texts(chat: Chat, samples: Sequence[Sample], rollouts: Mapping[str, R
     for sample in samples:
         expected = _decoded(chat, sample)
         texts = [sample.text, *([rollouts[sample.rollout_id].text] if sample.rollout_id in rollouts else [])]
-        got = next((text for text in texts if _letters(text) != _letters(expected)), None)
+        got = next((text for text in texts if letters(text) != letters(expected)), None)
         if got is not None:
             fact["other"] += 1
             if fact["other"] == 1:
@@ -75,6 +75,6 @@ def _decoded(chat: Chat, sample: Sample) -> str:
     return text
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
     """Return a text without white space and broken characters, which two decoders write differently."""
     return "".join(text.replace("\N{REPLACEMENT CHARACTER}", "").split())

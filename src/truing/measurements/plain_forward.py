@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from truing.distributed.sharding import computing_device
-from truing.doctor.oracle.forward import plain_logprobs
+from truing.doctor.oracle.forward import plain_logprobs, support_distances
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
-from truing.measurements.checked_rows import alternating, rows_to_check, without_dropout
+from truing.measurements.checked_rows import checked_rows, without_dropout
 from truing.measurements.measurement import Measurement
 from truing.measurements.row_logits import model_logits, row_logits
 from truing.models.forward.collate import collate
@@ -23,7 +23,8 @@ from truing.types.sample import Sample
 from truing.types.token_facts import Null, Plain
 
 COMPARED_TOKENS, ROUNDED_TOKENS = 32, 512
-"""Tokens of a row whose rounding is measured; and tokens of rows after which no other row is rounded."""
+"""Tokens of a row whose rounding, or possible ids, are measured; and tokens of rows after which no further
+row is rounded."""
 
 
 class PlainForward(Measurement):
@@ -39,14 +40,15 @@ class PlainForward(Measurement):
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
         """Compute the rows."""
         learner = self.step.learner
-        if not (rows := rows_to_check(alternating(learner.shares(minibatch)))):
+        if not (rows := checked_rows(self.step, minibatch)):
             return
         with without_dropout(learner):
             together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
             null = null_facts(rows, together, alone)
             if (rounding := plain_rounding(learner, rows)) is not None:
                 null["rounding"] = rounding
-            self.found = {"null": null, "plain": plain_facts(learner, rows, together, alone)}
+            truncated = self.step.recipe.episode.grammar == "off"  # which leaves out ids of its own
+            self.found = {"null": null, "plain": plain_facts(learner, rows, together, alone, truncated)}
 
 
 def null_facts(rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]) -> Null:
@@ -81,9 +83,16 @@ def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Te
 
 @torch.no_grad()
 def plain_facts(
-    learner: Learner, rows: Sequence[Sample], batched: Mapping[str, Tensor], alone: Mapping[str, Tensor]
+    learner: Learner,
+    rows: Sequence[Sample],
+    batched: Mapping[str, Tensor],
+    alone: Mapping[str, Tensor],
+    truncated: bool = False,
 ) -> Plain:
-    """Return the largest difference to a plain forward by source, nats, its token, and the median."""
+    """Return the largest difference to a plain forward by source, nats, its token, and the median.
+
+    ``truncated`` tells that truncation alone makes ids impossible: then recorded supports are compared too.
+    """
     largest: dict[str, float] = {}
     every: dict[str, list[Tensor]] = {}
     where: dict[str, tuple[str, int]] = {}
@@ -95,6 +104,8 @@ def plain_facts(
         compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
         pairs = {name: (stream[place_K], expected_K) for name, stream in compared.items()}
         pairs["sampler"] = row.sampler_logprob[place_K], expected_K
+        if truncated and row.support is not None and row.sampling_params.temperature > 0:
+            pairs["support"] = _support_distances(learner, row, place_K), torch.zeros(len(place_K))
         if row.old_source == "recomputed":
             pairs["old"] = row.old_logprob[place_K], expected_K
         if learner.reference is not None:
@@ -122,6 +133,14 @@ def plain_facts(
     about = {"tokens": tokens, "rows": len(rows), "device": device}
     means = {"mean": mean} if is_coarse(device) else {}
     return cast("Plain", {**about, **largest, **means, "median": median, "where": where})
+
+
+def _support_distances(learner: Learner, row: Sample, place_K: Tensor) -> Tensor:
+    """Return how far the possible ids on record are from the declared ones, nats: [K], NaN at most places."""
+    distance_K = torch.full((len(place_K),), torch.nan, dtype=torch.float64)
+    stride = -(-len(place_K) // COMPARED_TOKENS) or 1
+    distance_K[::stride] = support_distances(row_logits(learner.model, row), row, place_K[::stride].tolist())
+    return distance_K
 
 
 @torch.no_grad()

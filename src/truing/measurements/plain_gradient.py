@@ -3,25 +3,31 @@
 It runs before the update and changes no weight, no RNG state and no optimizer state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from truing.algos import LossTerm
 from truing.config import PolicyStage, Recipe
-from truing.doctor.evidence import Step
+from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
+from truing.doctor.oracle.token_gradients import (
+    expected_entropy_gradients,
+    expected_token_gradients,
+    expected_value_gradients,
+)
 from truing.doctor.rules.opt006 import MEASURED, compared, differ
 from truing.doctor.truing_run import setup_of
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.step import backward
-from truing.measurements.checked_rows import alternating, rows_to_check, without_dropout
+from truing.measurements.checked_rows import alternating, checked_rows, without_dropout
 from truing.measurements.gradient_comparison import attention_rounding, compare_gradients, flat_gradient
 from truing.measurements.measurement import Measurement
+from truing.measurements.plain_values import states_before, values_of
 from truing.measurements.row_logits import row_logits
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
@@ -30,7 +36,7 @@ from truing.models.forward.tree_attention import largest_scores
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 from truing.types.step_table import Passes, StepNumbers, table_of_samples
-from truing.types.weight_facts import PlainGradient
+from truing.types.weight_facts import Compared, Gradients, PlainGradient
 
 
 class PlainBackward(Measurement):
@@ -43,8 +49,7 @@ class PlainBackward(Measurement):
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
         """Compute the rows; not where settings without a closed form re-weight tokens."""
         step = self.step
-        minibatch = alternating(step.learner.shares(minibatch))
-        rows = rows_to_check(minibatch)
+        rows, minibatch = checked_rows(step, minibatch), alternating(step.learner.shares(minibatch))
         if rows and setup_of(step.recipe, step.stage).plain is not False:
             with without_dropout(step.learner):
                 params, index = step.sampler.sampling_params, step.update_index
@@ -65,28 +70,54 @@ class GradientOfRows:
     rows: Sequence[Sample]
 
     def fact(self) -> PlainGradient:
-        """Return the fact ``gradient``; what rounding does to it is measured if the two differ."""
+        """Return the fact ``gradient``; what rounding does to it is measured if the two differ.
+
+        The value loss has a gradient of its own there: beside the policy's it would be too small to show.
+        """
+        terms = self.learner.algorithm.terms(self.learner.setting)
+        of_policy = [term for term in terms if term.name != "value"]
         with largest_scores() as scores:
-            together_P, scored = self._trainer_gradient([list(self.rows)])
-        step, device = self._step(scored), computed_precision(self.learner.model)
+            together_P, scored = self._trainer_gradient([list(self.rows)], of_policy)
+        step = self._step(scored)
+        pulled = _gradient_mass(step, self.minibatch, self.rows)
         plain_P = self._plain_gradient(step)
-        fact: PlainGradient = {
-            **compare_gradients(plain_P, together_P),
-            "rows": len(self.rows),
-            "device": device,
-            "null": 0.0,
-            "pulled": _gradient_mass(step, self.minibatch, self.rows),
-        }
-        attention = None if is_coarse(device) else attention_rounding(scores, plain_P)
+        fact: PlainGradient = {**self._beside(plain_P, together_P), "pulled": pulled, "null": 0.0}
+        attention = None if is_coarse(fact["device"]) else attention_rounding(scores, plain_P)
         if attention is not None:
             fact["attention"] = attention
-        if differ(compared(fact), MEASURED):
-            alone_P, _ = self._trainer_gradient([[row] for row in self.rows])
-            fact["null"] = float((together_P - alone_P).norm())
-            if is_coarse(device):
-                with random_rounding(self.learner.model, self.update_index):
-                    fact["rounding"] = float((self._plain_gradient(step) - plain_P).norm())
+        self._add_noise(fact, plain_P, together_P, of_policy, lambda: self._plain_gradient(step))
+        of_values = [term for term in terms if term.name == "value"]
+        if self.learner.critic is not None and of_values:
+            fact["values"] = self._values(step.setup, of_values)
         return fact
+
+    def _values(self, setup: Setup, terms: Sequence[LossTerm]) -> Gradients:
+        """Return the comparison of the value loss's own gradient."""
+        together_P, _ = self._trainer_gradient([list(self.rows)], terms)
+        plain_P, pulled = self._plain_value_gradient(setup)
+        fact: PlainGradient = {**self._beside(plain_P, together_P), "pulled": pulled, "null": 0.0}
+        self._add_noise(fact, plain_P, together_P, terms, lambda: self._plain_value_gradient(setup)[0])
+        return fact
+
+    def _beside(self, plain_P: Tensor, trainer_P: Tensor) -> Compared:
+        rows, device = len(self.rows), computed_precision(self.learner.model)
+        return {**compare_gradients(plain_P, trainer_P), "rows": rows, "device": device}
+
+    def _add_noise(
+        self,
+        fact: PlainGradient,
+        plain_P: Tensor,
+        together_P: Tensor,
+        terms: Sequence[LossTerm],
+        plain: Callable[[], Tensor],
+    ) -> None:
+        """Measure what other micro-batches and random rounding change, if the two gradients differ."""
+        if differ(compared(fact), MEASURED):
+            alone_P, _ = self._trainer_gradient([[row] for row in self.rows], terms)
+            fact["null"] = float((together_P - alone_P).norm())
+            if is_coarse(fact["device"]):
+                with random_rounding(self.learner.model, self.update_index):
+                    fact["rounding"] = float((plain() - plain_P).norm())
 
     def _step(self, scored: OptimizerStep) -> Step:
         """Return the minibatch as the doctor reads it, with the log-probabilities of the checked rows."""
@@ -131,10 +162,27 @@ class GradientOfRows:
                 loss.backward()
         return self._take_gradient()
 
-    def _trainer_gradient(self, parts: Sequence[list[Sample]]) -> tuple[Tensor, OptimizerStep]:
-        """Return the trainer's own gradient of the rows, summed over parts, without the critic's term."""
+    def _plain_value_gradient(self, setup: Setup) -> tuple[Tensor, float]:
+        """Return the gradient of the declared value loss, and Σ |gradient per value| of the rows."""
+        assert setup.value_coef is not None
+        tokens, pulled = sum(int(sample.value_mask.sum()) for sample in self.minibatch), 0.0
+        for row in self.rows:
+            if places := row.value_mask.nonzero()[:, 0].tolist():
+                value_K = values_of(self.learner, states_before(self.learner, row, places))
+                old_K, returns_K = row.value[places].to(value_K), row.returns[places].to(value_K)
+                mask_K = torch.ones_like(value_K, dtype=torch.bool)
+                of_value_K = expected_value_gradients(
+                    value_K.detach(), old_K, returns_K, mask_K, setup.value_coef, setup.value_clip
+                ).nan_to_num() * (len(places) / tokens)
+                pulled += float(of_value_K.abs().sum())
+                (-of_value_K.to(value_K) * value_K).sum().backward()
+        return self._take_gradient(), pulled
+
+    def _trainer_gradient(
+        self, parts: Sequence[list[Sample]], terms: Sequence[LossTerm]
+    ) -> tuple[Tensor, OptimizerStep]:
+        """Return the trainer's own gradient of the rows by some terms, summed over parts."""
         learner, scored = self.learner, OptimizerStep(0, self.rows)
-        terms = [term for term in learner.algorithm.terms(learner.setting) if term.name != "value"]
         terms_with_denominator = [(term, term.denominator(self.minibatch)) for term in terms]
         for part in parts:
             micro = MicroBatch(part, sum(map(len, part)))
@@ -146,7 +194,8 @@ class GradientOfRows:
 
         Every rank has computed the same rows, and gradients are summed over ranks.
         """
-        flat_P = flat_gradient(self.learner.parameters, self.update_index) / self.learner.ranks.size
+        every = {name: each for group in self.learner.parameter_groups() for name, each in group.items()}
+        flat_P = flat_gradient(every, self.update_index) / self.learner.ranks.size
         self.learner.optimizer.zero_grad(set_to_none=True)
         return flat_P
 

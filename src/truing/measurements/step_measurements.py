@@ -11,8 +11,11 @@ from truing.measurements.adamw_float64 import AdamWUpdate
 from truing.measurements.audit_schedule import COST_PER_TOKEN, AuditSchedule, audited_tokens, step_cost
 from truing.measurements.clipped_gradient import ClippedGradient
 from truing.measurements.critic_head import CriticHead
+from truing.measurements.declared_weights import TrainedWeights
+from truing.measurements.demonstrations import DecodedDemonstrations
 from truing.measurements.draw_audit import DrawAudit
 from truing.measurements.draw_replay import ReplayedDraws
+from truing.measurements.environment_replies import EnvironmentReplies, PromptsOfTurns
 from truing.measurements.expert_routes import ExpertRoutes
 from truing.measurements.graded_text import DecodedTexts
 from truing.measurements.lengths import AnswerLengths
@@ -22,6 +25,7 @@ from truing.measurements.opening import DemonstrationOpening
 from truing.measurements.optimizer_gradient import OptimizerGradient
 from truing.measurements.plain_forward import PlainForward
 from truing.measurements.plain_gradient import PlainBackward
+from truing.measurements.plain_values import PlainValues
 from truing.measurements.prompts import RenderedPrompts
 from truing.measurements.publication import PublishedWeights
 from truing.measurements.rank_states import RankStates
@@ -46,6 +50,7 @@ from truing.utils.phase_clock import phase
 MEASUREMENTS: Sequence[type[Measurement]] = (
     PublishedWeights,
     ReferenceSync,
+    TrainedWeights,
     WeightDigests,
     MomentDigests,
     AdamWUpdate,
@@ -56,8 +61,11 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     UsedSamples,
     RenderedPrompts,
     TaskOrder,
+    EnvironmentReplies,
     SampledIds,
+    PromptsOfTurns,
     DecodedTexts,
+    DecodedDemonstrations,
     DemonstrationOpening,
     AnswerLengths,
     RatioHistograms,
@@ -67,6 +75,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     SamplerLayer,
     SumOfRows,
     PlainForward,
+    PlainValues,
     ExpertRoutes,
     DrawAudit,
     RegradedRollouts,

@@ -41,6 +41,7 @@ class Attempt:
     ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reply_hashes: Sequence[str] = ()  # of the environment's messages, where its episode lives
 
     @property
     def request(self) -> Request:
@@ -89,6 +90,7 @@ class Attempt:
                 routes=routes_of_turn(
                     completion.routes, len(self.context.token_ids) + len(completion.token_ids)
                 ),
+                prompt_hash=completion.prompt_hash,
             )
         )
         self.dialogue = add_turn(chat, self.dialogue, forced, completion.token_ids, self.last_message)
@@ -140,6 +142,7 @@ class Attempt:
             status=self.status,
             sampling_params=sampling_params,
             messages=self.dialogue.messages[self.dialogue.task_messages :],
+            reply_hashes=tuple(self.reply_hashes),
             outcome=self.outcome,
             ended_by=self.ended_by,
             error=self.error,

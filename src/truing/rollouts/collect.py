@@ -107,7 +107,7 @@ def collect(
             _open_episodes(attempts, context, workers)
             with turn_source.running_turns() as turns:
                 _run_attempts(attempts, turns, context, workers, on_ended)
-            _read_outcomes(attempts, workers)
+            _read_outcomes(attempts, context, workers)
         finally:
             workers.close_episodes(each.episode for each in attempts if each.episode is not None)
         groups = [
@@ -232,17 +232,18 @@ def _observe(attempt: Attempt, reply: CallResult[Sequence[Message]], context: Ep
         attempt.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
-def _read_outcomes(attempts: Sequence[Attempt], workers: EnvWorkers) -> None:
-    """Read the outcome of each episode that did not fail."""
+def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext, workers: EnvWorkers) -> None:
+    """Read the outcome of each episode that did not fail, and hashes of what it replied."""
     without_error = [
         attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
     ]
-    outcomes = run_calls(workers, (EnvCall("outcome", _id(attempt)) for attempt in without_error))
+    chars = context.limits.max_reply_chars
+    outcomes = run_calls(workers, (EnvCall("outcome", _id(attempt), chars) for attempt in without_error))
     for attempt, outcome in zip(without_error, outcomes, strict=True):
         if outcome.value is None:
             attempt.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")
         else:
-            attempt.outcome = outcome.value
+            attempt.outcome, attempt.reply_hashes = outcome.value
 
 
 def _grade_group(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:

@@ -7,9 +7,11 @@ from pathlib import Path
 from torch import nn
 
 from truing.config import Recipe
+from truing.errors import RecordError
 from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.learner import Learner
+from truing.models.digest import digest
 from truing.trainer.guard import last_good_step
 from truing.trainer.kept_checkpoints import best_step, kept_steps, seconds_between
 
@@ -72,13 +74,18 @@ class CheckpointManager:
         return best_step(self.scores.get(stage, {}), saved) == step
 
     def save(self, learner: Learner, state: CheckpointState) -> CheckpointState:
-        """Write a checkpoint and remove those that are not kept; return its state with the digests."""
+        """Write a checkpoint and remove those that are not kept; return its state with the digests.
+
+        Raises:
+            RecordError: It cannot be written, or has other weights than the learner.
+        """
         if learner.reference is not None:
             learner.reference.check_unchanged()
         start = self.seconds()
         saved = checkpoint.save(
             self.folder, state, learner.checkpoint_tables(), learner.optimizer, learner.ranks
         )
+        _check_saved(learner, saved)
         learner.ranks.on_first("older checkpoints", lambda: self._remove_unneeded(state.stage))
         self.written_at = self.seconds()
         self.write_seconds = self.written_at - start
@@ -131,3 +138,19 @@ class CheckpointManager:
             previous = self.recipe.stages[index - 1]
             end = self.path(previous, self.recipe.stage(previous).steps)
             checkpoint.load_table(end, "trainable", parameters)
+
+
+def _check_saved(learner: Learner, saved: CheckpointState) -> None:
+    """Raise unless the weights of a checkpoint are those that the last step left.
+
+    A resumed run would show it (OPT002); after the last step nothing else would.
+    """
+    written, own = saved.digests["trainable"], digest(learner.parameters)
+    if written != own:
+        raise RecordError(
+            f"the checkpoint {saved.name} has other weights than the last step left",
+            got=f"digest {written[:12]}",
+            expected=f"digest {own[:12]}",
+            remedy="look for what copies or converts weights on their way to the file; do not use this"
+            " checkpoint",
+        )

@@ -36,6 +36,7 @@ class Loop:
             if self.stop_requested:
                 break
 
+        run.doctor.log_not_audited()
         result = TrainResult(run.out, self.scores.evaluations)
         estimates = {name: asdict(estimate) for name, estimate in result.estimates().items()}
         event_log.log("finished", estimates=estimates)

@@ -44,6 +44,11 @@ class UpdateDoctor:
             requested_in=max(requesting, default=-1),
         )
 
+    def log_not_audited(self) -> None:
+        """Log what was never looked at, if anything was: then silence does not say that it is right."""
+        if text := self.live_doctor.diagnosis.coverage.text():
+            self.event_log.log("note", text=text)
+
     def log(self, evidence: Step, findings: Sequence[Finding]) -> None:
         """Log what the doctor found in a step; some findings request an audit of the next one."""
         stage, step = evidence.stage, evidence.step

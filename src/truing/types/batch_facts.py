@@ -45,6 +45,17 @@ class Tasks(TypedDict):
     size: NotRequired[Count]
 
 
+class Replies(TypedDict):
+    """The environment's messages in rollouts, beside those that each rollout's own episode gave."""
+
+    checked: Count
+    other: Count
+    rollout: NotRequired[Text]  # the first with another one
+    reply: NotRequired[Count]  # its number in that rollout, from 0
+    got: NotRequired[Text]
+    given_to: NotRequired[Text]  # the rollout whose episode gave it; "" if none of the step did
+
+
 class PublishedRows(TypedDict):
     """Fixed rows, scored by an engine."""
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from truing.types.batch_facts import Batch, HeldOut, Publication, Ranks, Regraded, SampleUsage, Tasks
+from truing.types.batch_facts import Batch, HeldOut, Publication, Ranks, Regraded, Replies, SampleUsage, Tasks
 from truing.types.token_facts import (
     Audit,
+    Demonstrations,
     Draws,
+    EnginePrompts,
     GradedTexts,
     Ids,
     Null,
@@ -27,12 +29,14 @@ from truing.types.weight_facts import (
     BackwardSums,
     BeforeAndAfter,
     Clip,
+    DeclaredWeights,
     Digests,
     PlainGradient,
     ReferenceSync,
     RowGradients,
     Sync,
     Update,
+    Values,
     Weights,
 )
 
@@ -46,7 +50,11 @@ class Facts(TypedDict, total=False):
     backward_sums: BackwardSums
     batch: Batch
     clip: Clip
+    critic_values: Values
+    declared_weights: DeclaredWeights
+    demonstrations: Demonstrations
     draws: Draws
+    engine_prompts: EnginePrompts
     frozen: Digests
     graded_text: GradedTexts
     gradient: PlainGradient
@@ -66,6 +74,7 @@ class Facts(TypedDict, total=False):
     reference: Digests
     reference_sync: ReferenceSync
     regraded: list[Regraded]
+    replies: Replies
     routes: Routes
     row_gradients: RowGradients
     sample_usage: list[SampleUsage]

@@ -1,5 +1,6 @@
 """Messages of an episode, the tools that a model can call, and its calls."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -85,6 +86,13 @@ def with_text_arguments(message: Message) -> Message:
         for call in message["tool_calls"]
     ]
     return {**message, "tool_calls": calls}
+
+
+def hash_of_message(message: Message, chars: int) -> str:
+    """Return a hash of a reply: of its role, the call that it answers, and ``chars`` of its content."""
+    names = [message.get(name) for name in ("role", "name", "tool_call_id")]
+    text = repr((*names, message["content"][:chars]))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def call_id(index: int) -> str:

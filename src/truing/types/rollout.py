@@ -52,7 +52,12 @@ class Prompt:
     @property
     def hash(self) -> str:
         """A hash of the ids; one group has one hash."""
-        return hashlib.sha256(self.token_ids.numpy().tobytes()).hexdigest()[:16]
+        return hash_of_ids(self.token_ids)
+
+
+def hash_of_ids(token_ids: Tensor) -> str:
+    """Return a hash of ids [T] int64: 16 hexadecimal digits."""
+    return hashlib.sha256(token_ids.numpy().tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +83,7 @@ class Turn:
     # context and the sampled ids; −1 where it recorded none, as for the last id of an answer, which the
     # engine computes with the next turn. None for a dense model, or if the engine returns no routes
     routes: Tensor | None = None
+    prompt_hash: str = ""  # of all ids that the engine read before the turn; "" where no engine sampled it
 
     def __post_init__(self) -> None:
         check_same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
@@ -103,6 +109,9 @@ class Rollout:
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
     messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
+    reply_hashes: tuple[
+        str, ...
+    ] = ()  # of the environment's messages, as the rollout's own episode gave them
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
     ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""  # the traceback of a failed rollout

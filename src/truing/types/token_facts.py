@@ -57,8 +57,27 @@ class Ids(TypedDict):
     first: IdDifference | None
 
 
+class EnginePrompts(TypedDict):
+    """The ids that the engine read before turns, beside those before them in the trained samples."""
+
+    turns: Count
+    other: Count
+    sample_id: NotRequired[Text]  # of the first turn with others
+    position: NotRequired[Count]  # where that turn begins in its sample
+
+
 class GradedTexts(TypedDict):
     """Graded texts beside the decoded ids."""
+
+    checked: Count
+    other: Count
+    sample_id: NotRequired[Text]  # of the first that differs
+    got: NotRequired[Text]
+    expected: NotRequired[Text]
+
+
+class Demonstrations(TypedDict):
+    """Demonstrated turns beside those of their tasks."""
 
     checked: Count
     other: Count
@@ -114,6 +133,7 @@ class Plain(TypedDict):
     trainer: NotRequired[Number]
     alone: NotRequired[Number]
     sampler: NotRequired[Number]
+    support: NotRequired[Number]
     reference: NotRequired[Number]
     old: NotRequired[Number]
     itself: NotRequired[Number]

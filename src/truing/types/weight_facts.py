@@ -4,7 +4,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from truing.types.values import Count, Flag, Number, Text
+from truing.types.values import Count, Flag, Number, Place, Text
 
 
 class BeforeAndAfter(TypedDict):
@@ -29,6 +29,16 @@ class Digests(TypedDict):
 
     digest: Text
     declared: Text
+
+
+class DeclaredWeights(TypedDict):
+    """What trains, beside what the recipe declares; and weights beside the model's files."""
+
+    declared: Count  # weights that the recipe trains
+    wrong: list[Text]  # some weights that are not as declared, each with what is wrong
+    count: Count  # of those
+    other: NotRequired[list[Text]]  # some weights that are not those of the files, each with how they differ
+    other_count: NotRequired[Count]
 
 
 class Update(TypedDict):
@@ -95,6 +105,17 @@ class BackwardSums(TypedDict):
     missing_gradient: NotRequired[MissingGradient | None]
 
 
+class Values(TypedDict):
+    """Values of the critic beside those of a plain forward, reward units."""
+
+    tokens: Count
+    largest: Number  # difference before a token
+    scale: Number  # no value is larger: the length of a state times that of the head
+    where: Place  # the token with the largest difference
+    cut: Count  # truncated ends
+    bootstrap: Number  # difference after one; 0 without one
+
+
 class GradientDifference(TypedDict):
     """Two gradients: their lengths, that of the difference, and the cosine between them."""
 
@@ -111,11 +132,16 @@ class GradientMass(TypedDict):
     free: Number
 
 
-class Gradients(GradientDifference):
-    """A second gradient beside the trainer's."""
+class Compared(GradientDifference):
+    """Two gradients of some rows."""
 
     rows: Count
     device: Text
+
+
+class Gradients(Compared):
+    """A second gradient beside the trainer's."""
+
     pulled: Number
     rounding: NotRequired[Number]
     attention: NotRequired[Number]
@@ -125,6 +151,7 @@ class PlainGradient(Gradients):
     """By a plain forward and backward."""
 
     null: Number
+    values: NotRequired[Gradients]  # of the value loss alone
 
 
 class RowGradients(Gradients):

@@ -20,6 +20,8 @@ NOTHING_TO_PROVE = {
     "vllm-adapter-in-bfloat16": "no fault",
     "vllm-norms-rounded": "no fault",
     "vllm-rounded-to-bfloat16": "no fault",
+    "base-in-float16": "float16 has more digits",
+    "reference-rounded-on-resume": "there the reference is in bfloat16",
 }
 """Faults that bfloat16 leaves nothing to prove of, and the beginning of the reason."""
 

@@ -112,7 +112,8 @@ def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputO
     from truing.terminal.waiting import Waiting
 
     diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} steps"))
-    return _print_diagnosis(diagnosis, run, run / "steps.jsonl", options)
+    below = [(text, "yellow")] if (text := diagnosis.coverage.text()) else []
+    return _print_diagnosis(diagnosis, run, run / "steps.jsonl", options, below=below)
 
 
 def _check_log(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from truing.doctor.oracle.support import support_distance
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 
@@ -36,11 +37,31 @@ def plain_distributions(logits: Logits, sample: Sample, places: Sequence[int]) -
     return [_distribution(logits_V, sample, t) for logits_V, t in zip(logits_KV, places, strict=True)]
 
 
-def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
-    """Return the log-probabilities [V] of token ``t``."""
+def support_distances(logits: Logits, sample: Sample, places: Sequence[int]) -> Tensor:
+    """Return how far the recorded support of K tokens is from the declared truncation: [K], nats.
+
+    ``support_distance`` says how it is measured. The sample records a support.
+    """
+    logits_KV, distances = logits(sample.token_ids, torch.tensor(places) - 1), list[float]()
+    for logits_V, t in zip(logits_KV, places, strict=True):
+        listed = _support(sample, t, len(logits_V))
+        kept_V = torch.full((len(logits_V),), listed is None, device=logits_V.device)
+        kept_V[listed or []] = True
+        scores_V = _scores(logits_V, sample, t)
+        distances.append(support_distance(scores_V, sample.sampling_params, kept_V & ~scores_V.isneginf()))
+    return torch.tensor(distances, dtype=torch.float64)
+
+
+def _scores(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
+    """Return the logits [V] of token ``t`` with penalties, bans and temperature, before any truncation."""
     logits_V = logits_V.double()  # torch's float32 softmax is off by 6e-5 nats with 131,072 ids
     before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
-    scores_V = _process_logits(logits_V, sample.sampling_params, sample.token_ids[before:t].tolist())
+    return _process_logits(logits_V, sample.sampling_params, sample.token_ids[before:t].tolist())
+
+
+def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
+    """Return the log-probabilities [V] of token ``t``."""
+    scores_V = _scores(logits_V, sample, t)
     inside = _support(sample, t, len(logits_V))
     if inside is None and sample.sampling_params.temperature == 0:
         inside = [int(scores_V.argmax())]

@@ -1,12 +1,12 @@
 """A diagnosis as text: findings, with carets under their tokens, and clean and unchecked rules."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from truing.doctor.coverage import by_need
 from truing.doctor.diagnosis import Diagnosis, is_finding
 from truing.doctor.evidence import Step
 from truing.doctor.report.healthy_rates import suspect_rate, suspect_rate_text
@@ -130,20 +130,10 @@ def _summary(results: Sequence[RuleResult], verbose: bool) -> Iterator[tuple[str
         lacking = f"{with_count(len(unchecked), 'rule lacks', 'rules lack')} {with_count(inputs, 'input')}"
         yield f"not checked: {lacking}; --verbose names them", "dim"
         return
-    for need, codes in _by_need(unchecked):
+    for need, codes in by_need({each.code: each.missing for each in unchecked}):
         yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
     if any(len(each.missing) > 1 for each in unchecked):
         yield "some of these lack more inputs; --json lists all", "dim"
-
-
-def _by_need(unchecked: Sequence[RuleResult]) -> Iterator[tuple[str, list[str]]]:
-    """Return each rule once, under the input that most remaining rules lack, for few lines."""
-    left = list(unchecked)
-    while left:
-        lacking = Counter(need for each in left for need in each.missing)
-        ((need, _),) = lacking.most_common(1)
-        yield need, [each.code for each in left if need in each.missing]
-        left = [each for each in left if need not in each.missing]
 
 
 def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -156,6 +146,7 @@ def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
         "facts": [facts for facts in by_rule if facts["verdict"] == Verdict.FACT],
         "clean": {each.code: each.steps for each in results if each.verdict is Verdict.CLEAN},
         "not_checked": {each.code: list(each.missing) for each in results if each.missing},
+        "not_audited": diagnosis.coverage.never_checked(),
     }
 
 

@@ -1,7 +1,8 @@
 """MSK007: The supervised loss differs from a mean cross-entropy.
 
 What: In supervised fine-tuning, or rejection sampling, the gradient of the loss with respect to each
-token's log-probability is not the same for all demonstrated tokens and 0 everywhere else.
+token's log-probability is not the same for all demonstrated tokens and 0 everywhere else. Or the recorded
+loss is not their mean cross-entropy: something else is in it.
 
 Why it is silent: The loss falls with any mask and any weight. A mask that is one token off, a mean over
 padded sequences, or a sum over micro-batches of unequal size still learns something, but not the declared
@@ -9,7 +10,8 @@ objective.
 
 How it is measured: The cross-entropy is a mean over demonstrated tokens. Its gradient with respect to each
 of their log-probabilities is −1 ÷ their number, over the whole minibatch, and 0 for all others. The rule
-compares the recorded gradient with that, token by token.
+compares the recorded gradient with that, token by token. The loss of a step is computed again from the
+recorded log-probabilities: a bonus for entropy, or a penalty, changes it and no token's own gradient.
 
 Healthy look-alikes: Answers below the threshold of rejection sampling are in the batch, and have no
 gradient. Long demonstrations weigh more than short ones: the mean is over tokens. The learning rate is no
@@ -21,16 +23,56 @@ labels by one, once, in one place.
 References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md
 """
 
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import torch
 
 from truing.doctor.evidence import Setup, Step, changed_step
 from truing.doctor.example_steps import GRPO_SETUP, example_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rule import Rule, has_gradient
-from truing.doctor.rules.msk003 import judge, measure
+from truing.doctor.rules import msk003
+from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
+
+ROUNDING = 1e-4
+"""Of a loss, and absolute: float32 leaves 1e-6."""
+
+
+class Measured(NamedTuple):
+    """Gradients of tokens by optimizer step, and the loss of the last one."""
+
+    steps: Sequence[msk003.Measured]
+    loss: float  # as recorded; NaN without one
+    of_tokens: float  # of the recorded log-probabilities
+
+
+def measure(step: Step) -> Measured:
+    """Compare each optimizer step token by token, and compute the loss of the last again."""
+    loss = step.metrics.get("loss/supervised", math.nan) if step.setup.trainer == "truing" else math.nan
+    *_, (_, last) = step.at_each_optimizer_step()
+    logprob_N = last.stream("new_logprob")[last.tokens["supervised_mask"]].double()
+    return Measured(msk003.measure(step), loss, -float(logprob_N.mean()) if len(logprob_N) else math.nan)
+
+
+def judge(measured: Measured) -> Iterator[Claim]:
+    """Claim any gradient beyond rounding, or another loss."""
+    yield from msk003.judge(list(measured.steps))
+    loss, expected = measured.loss, measured.of_tokens
+    known = math.isfinite(loss) and math.isfinite(expected)
+    if known and not math.isclose(loss, expected, rel_tol=ROUNDING, abs_tol=ROUNDING):
+        yield Claim(
+            Verdict.PROVEN,
+            "the supervised loss has something else in it than the cross-entropy of demonstrated tokens",
+            got=f"{loss:.6g} is recorded",
+            expected=f"{expected:.6g}, minus the mean log-probability of its tokens",
+            specificity=2.4,
+        )
+
 
 SFT = Setup(
     algo="sft",
@@ -81,6 +123,11 @@ def example() -> Step:
     own_N = torch.bincount(healthy.sample_of_token[demo_N]).double()[healthy.sample_of_token]
     gradient_N = (1 / (own_N * len(healthy.samples))).masked_fill(~demo_N, torch.nan)
     return changed_step(healthy, token_gradient=gradient_N.float())
+
+
+def with_entropy() -> Step:
+    """A bonus for entropy is in the loss, which changes no token's own gradient."""
+    return changed_step(demonstrated_step(), metrics={"loss/supervised": 0.2}, setup={"trainer": "truing"})
 
 
 def some_too_bad() -> Step:

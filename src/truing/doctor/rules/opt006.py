@@ -9,11 +9,12 @@ like any other. The token gradients may be as declared, and still not reach the 
 How it is measured: A plain forward computes some samples again one at a time in float32, without packing,
 recomputation or a shared prefix, and their loss goes backward through the model's own forward. The rule
 compares both gradients as vectors: the length of their difference, their angle, and the ratio of their
-lengths. If they differ by two thousandths, the normal difference is measured: the trainer against itself in
-other micro-batches. In float32 twenty times that is allowed, or twice the last digit of the largest
-attention score: fused attention knows its softmax no better in the backward pass. In another precision it is
-three times the normal difference, or three times the change by random rounding if that is larger: healthy
-runs reach 1.2 times.
+lengths; those of the value loss, in a trunk that it shares too, apart from those of the other terms. If they
+differ by two thousandths, the normal difference is measured: the trainer against itself in other
+micro-batches. In float32 twenty times that is allowed, or twice the last digit of the largest attention
+score: fused attention knows its softmax no better in the backward pass. In another precision it is three
+times the normal difference, or three times the change by random rounding if that is larger: healthy runs
+reach 1.2 times.
 
 Healthy look-alikes: A difference of a hundredth in bfloat16, if the trainer is as far from itself. Samples
 without an advantage, whose gradient is 0 in both. A run that diverges: attention scores of some 100,000
@@ -27,7 +28,7 @@ References: https://arxiv.org/abs/1604.06174, docs/control.md
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
@@ -91,9 +92,11 @@ class Measured(NamedTuple):
         return far and self.device.startswith("cpu")
 
 
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    return compared(step.facts["gradient"])._replace(other_routes=are_routes_wrong(step))
+def measure(step: Step) -> Sequence[tuple[str, Measured]]:
+    """Read the comparisons recorded with the step: of the loss, and of the value loss."""
+    fact, other_routes = step.facts["gradient"], are_routes_wrong(step)
+    found = {"gradient": fact} | ({"value loss's gradient": fact["values"]} if "values" in fact else {})
+    return [(name, compared(each)._replace(other_routes=other_routes)) for name, each in found.items()]
 
 
 def compared(known: Mapping[str, Any]) -> Measured:
@@ -112,12 +115,12 @@ def compared(known: Mapping[str, Any]) -> Measured:
     )
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(gradients: Sequence[tuple[str, Measured]]) -> Iterator[Claim]:
     """Claim two thousandths, or twenty times the trainer's difference from itself."""
-    if differ(measured):
+    for name, measured in ((name, each) for name, each in gradients if differ(each)):
         yield Claim(
             Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
-            f"the gradient of {with_count(measured.rows, 'sample')} differs from a plain"
+            f"the {name} of {with_count(measured.rows, 'sample')} differs from a plain"
             f" backward{reading(measured)}",
             got=f"a length of {measured.trainer:.3g}, cosine {measured.cosine:.3g},"
             f" {measured.difference:.3g} apart",

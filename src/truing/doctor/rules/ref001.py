@@ -1,13 +1,14 @@
 """REF001: The reference is not the declared one.
 
-What: The weights of the reference have another digest than recorded, or than at the previous step,
-without a declared sync.
+What: The weights of the reference have another digest than recorded, or than at an earlier step of the
+stage, without a declared sync.
 
 Why it is silent: The KL is relative to any reference. An overwritten one, or one that follows the policy,
 keeps the KL small, and the policy seems to stay near its start.
 
-How it is measured: A digest over the bits of the reference's weights with each step, against the one
-recorded when the reference was made or synced, and against that of the previous step in the same stage.
+How it is measured: A digest over the bits of the reference's weights, against the one recorded when the
+reference was made or synced, and against the last one of an earlier step of the stage, also of before a
+resume: a fixed reference has one digest in all of its stage.
 
 Healthy look-alikes: Declared syncs, after which the digest changes. Another stage, whose reference is its
 own start. Equal digests are not proof, since they are sums; unequal ones are.
@@ -32,17 +33,17 @@ class Measured(NamedTuple):
 
     digest: str
     declared: str
-    before: str  # at the previous step; "" without a comparable one
+    before: str  # the last one of an earlier step of the stage; "" without a comparable one
     moves: bool | None  # whether the recipe declares syncs
 
 
 def measure(step: Step) -> Measured:
-    """Return the digest now, the recorded one, and the previous one."""
+    """Return the digest now, the recorded one, and the last one of an earlier step."""
     now = step.facts["reference"]
     # for a large reference the digest may cover another part each time, named by "part"
-    parts = [past.facts.get("reference", {}) for past in step.past_of_stage[-1:]]
-    before = [each["digest"] for each in parts if each and each.get("part") == now.get("part")]
-    return Measured(now["digest"], now["declared"], before[0] if before else "", step.setup.reference_moves)
+    known = [past.facts["reference"] for past in step.past_of_stage if "reference" in past.facts]
+    before = [each["digest"] for each in known if each.get("part") == now.get("part")]
+    return Measured(now["digest"], now["declared"], before[-1] if before else "", step.setup.reference_moves)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -58,7 +59,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     elif measured.before and measured.before != measured.digest and measured.moves is False:
         yield Claim(
             Verdict.PROVEN,
-            "the reference has changed since the previous step, without a declared sync",
+            "the reference has changed since an earlier step, without a declared sync",
             got=measured.digest,
             expected=measured.before,
             specificity=2.5,
@@ -68,6 +69,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """An adapter is merged into the base that the reference shares."""
     return changed_step(example_step(), facts={"reference": {"digest": "c", "declared": "b"}})
+
+
+def replaced() -> Step:
+    """A resumed run has another reference; the step before the resume had no digest."""
+    past = [past_step(0, facts={"reference": {"digest": "b", "declared": "b"}}), past_step(1)]
+    facts = {"reference": {"digest": "c", "declared": "c"}}
+    return changed_step(example_step(), facts=facts, past=past, setup={"reference_moves": False})
 
 
 def synced() -> Step:

@@ -236,6 +236,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.regraded",),
     taints=("rewards", "policy"),
+    applies=lambda step: step.setup.algo != "sft",
     measure=measure,
     judge=judge,
     example=example,

@@ -2,15 +2,19 @@
 
 What: The sampler's recorded log-probabilities differ from those of a plain forward of the same tokens, and
 the trainer's do not. The fault is in the sampler: its weights, its processors, its cache, or its records.
+Or the ids that it recorded as possible are not those of the declared top-k, top-p and min-p.
 
 Why it is silent: No metric checks the sampler's numbers. The trainer then sees a policy that has moved
-before any optimizer step, weighs tokens by meaningless ratios, and trains the wrong ones.
+before any optimizer step, weighs tokens by meaningless ratios, and trains the wrong ones. Recorded ids are
+the trainer's too, so that a wrong truncation is the same on both sides.
 
 How it is measured: The check scores some samples once more, one at a time, with the model's own forward and
 the declared sampling parameters, and compares both log-probabilities of each token with it. In float32
 forty times the difference of a plain forward from itself in another shape is allowed. Without that
 measurement, two thousandths of a nat, or forty times the trainer's difference from itself. In another
-precision it is four times the mean change by random rounding.
+precision it is four times the mean change by random rounding. The declared truncation is computed again
+from the plain forward, and it is measured by how many nats that would have to differ to give the recorded
+ids; the same tolerance holds.
 
 Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
 there the comparison is never proof. Log-probabilities of 0 of the only possible tokens. In a mixture of
@@ -33,13 +37,26 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the step, and the sampler's largest difference."""
-    return forward_difference(step, "sampler")
+def measure(step: Step) -> tuple[ForwardDifference, ForwardDifference]:
+    """Read the comparison recorded with the step, and the largest differences of sampler and support."""
+    return forward_difference(step, "sampler"), forward_difference(step, "support")
 
 
-def judge(difference: ForwardDifference) -> Iterator[Claim]:
-    """Claim a sampler that differs while the trainer agrees."""
+def judge(differences: tuple[ForwardDifference, ForwardDifference]) -> Iterator[Claim]:
+    """Claim a sampler that differs while the trainer agrees, and a support that is not the declared one."""
+    difference, of_support = differences
+    if of_support.differs("support"):
+        yield Claim(
+            Verdict.PROVEN if of_support.is_certain("support") and of_support.on_policy else Verdict.SUSPECT,
+            "the ids recorded as possible are not those of the declared top-k, top-p and min-p",
+            got=f"log-probabilities would have to be {of_support.largest['support']:.3g} nats off for them",
+            expected=of_support.expected_text("support"),
+            row=of_support.row,
+            start=of_support.token,
+            end=of_support.token + 1,
+            specificity=2.3,
+        )
+
     if difference.differs("sampler") and difference.agrees("trainer"):
         sampler, trainer = (difference.largest[name] for name in ("sampler", "trainer"))
         yield Claim(
@@ -59,6 +76,16 @@ def plain(**nats: float) -> Step:
     known = {"tokens": 16, "rows": 4, "device": "cpu", "trainer": 3e-6, "alone": 3e-6, "sampler": 2e-5} | nats
     known["where"] = dict.fromkeys(STREAMS, ("s0", 5))
     return changed_step(example_step(), facts={"plain": known, "null": {"logprob": 4e-5}})
+
+
+def wrong_support() -> Step:
+    """The nucleus is chosen before the temperature."""
+    return plain(support=0.3)
+
+
+def at_an_edge() -> Step:
+    """The last id of a nucleus, which rounding decides."""
+    return plain(support=1e-3)
 
 
 def another_engine() -> Step:
@@ -83,5 +110,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(plain, another_engine),
+    lookalikes=(plain, another_engine, at_an_edge),
 )

@@ -136,6 +136,7 @@ RULE = Rule(
     kind="X",
     needs=("facts.audit",),
     taints=("policy",),
+    applies=lambda step: step.setup.algo != "sft",
     measure=measure,
     judge=judge,
     example=example,

@@ -1,14 +1,15 @@
 """TOK001: The trained ids differ from the sampled ones.
 
 What: At some positions the trainer scores another id than the sampler returned, or one of them has
-additional ids.
+additional ids. Or the engine read other ids before a turn than the trained sample has there.
 
 Why it is silent: The text is the same. One text has many encodings, and encoding it again gives the usual
 one, not the sampled one. Every ratio after that place compares two different tokens.
 
 How it is measured: The rule compares each turn's ids from the sampler, position by position, with the ids
 of the trained sample. The share of equal ones must be exactly 1: ids have no tolerance. The finding names
-the first different sample and token, both ids, and both lengths.
+the first different sample and token, both ids, and both lengths. Of the ids before each turn the engine
+keeps a hash, as it read them, and the trained ones must have the same.
 
 Healthy look-alikes: Sampled ids often differ from the usual encoding of their text, which is harmless as
 long as no code encodes it again. Demonstrations are not sampled, and not compared.
@@ -31,6 +32,15 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
+class OtherPrompts(NamedTuple):
+    """Turns that the engine sampled after other ids than are trained."""
+
+    other: int
+    turns: int
+    row: int | None  # of the first, if it is in the step
+    start: int  # of that turn
+
+
 class Measured(NamedTuple):
     """Equal positions ÷ all positions, and the first difference, if known."""
 
@@ -38,20 +48,35 @@ class Measured(NamedTuple):
     rows: int = 0  # that differ; 0 if only the share is known
     first: Mapping[str, Any] | None = None  # from doctor/facts/id_comparison.py
     row: int | None = None  # index of its sample among those of the step
+    prompts: OtherPrompts | None = None
 
 
 def measure(step: Step) -> Measured:
     """Read the trainer's count, and its first difference."""
-    ids = step.facts.get("ids")
+    rows, ids = {row.sample_id: index for index, row in enumerate(step.samples)}, step.facts.get("ids")
+    prompts, other = step.facts.get("engine_prompts"), None
+    if prompts and "sample_id" in prompts:
+        row = rows.get(prompts["sample_id"])
+        other = OtherPrompts(prompts["other"], prompts["turns"], row, prompts.get("position", 0))
     if ids is None or ids["first"] is None:
-        return Measured(step.metrics["alignment"])
-    named = ids["first"]["sample_id"]
-    row = next((index for index, row in enumerate(step.samples) if row.sample_id == named), None)
-    return Measured(ids["equal"] / ids["total"], ids["rows"], ids["first"], row)
+        return Measured(step.metrics["alignment"], prompts=other)
+    row = rows.get(ids["first"]["sample_id"])
+    return Measured(ids["equal"] / ids["total"], ids["rows"], ids["first"], row, other)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim unequal ids."""
+    if prompts := measured.prompts:
+        yield Claim(
+            Verdict.PROVEN,
+            f"the engine read other ids before {prompts.other} of {prompts.turns} turns than are trained",
+            got=f"other ids before token {prompts.start}",
+            expected="the ids of the sample up to there, as the dialogue has them",
+            row=prompts.row,
+            end=prompts.start,
+            specificity=4.1,
+        )
+
     if measured.equal == 1:
         return
     share = f"{1 - measured.equal:.2g} of all sampled positions have another id in training"
@@ -81,12 +106,20 @@ def example() -> Step:
     return changed_step(step, metrics={"alignment": ids["equal"] / ids["total"]}, facts={"ids": ids})
 
 
+def other_prompt() -> Step:
+    """The engine did not get a tool's reply, which the trained sample has."""
+    step = changed_step(example_step(), metrics={"alignment": 1.0})
+    prompts = {"turns": 8, "other": 1, "sample_id": "s0", "position": step.samples[0].turns[0].start}
+    return changed_step(step, facts={"engine_prompts": prompts})
+
+
 RULE = Rule(
     code="TOK001",
     name="ids-changed",
     kind="E",
     needs=("metrics.alignment",),
     taints=("policy",),
+    applies=lambda step: step.setup.algo != "sft" or "alignment" in step.metrics,
     measure=measure,
     judge=judge,
     example=example,

@@ -12,6 +12,7 @@ from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.publication import weights_name
 from truing.engines.vllm.routed_experts import read_routes
 from truing.errors import EngineError, NonFiniteError
+from truing.types.rollout import hash_of_ids
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin, Support
@@ -89,6 +90,7 @@ def read_completion(
         version or 0,
         weight_digest,
         routes,
+        hash_of_ids(torch.tensor(answer["prompt_token_ids"])),
     )
 
 

@@ -11,7 +11,7 @@ from truing.envs.base import Env, MultiTurnEnv
 from truing.envs.isolation import IsolatedEpisode, open_isolated
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup, TruingError
 from truing.rewards import grade
-from truing.types.message import AssistantMessage, Message
+from truing.types.message import AssistantMessage, Message, hash_of_message
 
 T = TypeVar("T")
 C = TypeVar("C", contravariant=True)
@@ -68,7 +68,8 @@ class CallResult(Generic[T]):
 class EnvCall:
     """A call of an environment or its rewards, as data, so that a process can run it.
 
-    ``argument`` is the task of ``open``, the policy's turn of ``reply``, and the rollout of ``grade``.
+    ``argument`` is the task of ``open``, the policy's turn of ``reply``, the rollout of ``grade``, and the
+    number of characters of a reply that ``outcome`` hashes.
     """
 
     kind: Literal["open", "reply", "outcome", "close", "grade"]
@@ -95,21 +96,31 @@ class EpisodeTable:
     def __init__(self, env: Env) -> None:
         self._env = env
         self._episodes: dict[int, IsolatedEpisode] = {}
+        self._replies: dict[int, list[Message]] = {}  # so far, by episode
 
     def run(self, call: EnvCall) -> Any:
-        """Run a call and return its value; an opened episode returns the names of its tools."""
+        """Run a call and return its value.
+
+        That of ``open`` is the names of the episode's tools. That of ``outcome`` is the outcome with a hash
+        of each of the episode's replies, to compare what its rollout has read with them.
+        """
         if call.kind == "open":
             assert isinstance(self._env, MultiTurnEnv)
             episode = self._episodes[call.episode] = open_isolated(self._env, call.argument)
+            self._replies[call.episode] = []
             return episode.tool_names()
         if call.kind == "grade":
             return grade(call.argument, self._env.rewards)
         if call.kind == "close":
+            self._replies.pop(call.episode, None)
             return self._episodes.pop(call.episode, None) is not None
         episode = self._episodes[call.episode]
         if call.kind == "reply":
-            return [_encodable(message) for message in episode.reply(call.argument)]
-        return _recordable(episode.outcome())
+            messages = [_encodable(message) for message in episode.reply(call.argument)]
+            self._replies[call.episode] += map(dict, messages)
+            return messages
+        hashes = [hash_of_message(message, call.argument) for message in self._replies[call.episode]]
+        return _recordable(episode.outcome()), hashes
 
 
 def _encodable(message: Message) -> Message:

@@ -1,0 +1,148 @@
+"""Demonstrations on their way from tasks to the supervised loss, and the loss itself."""
+
+from dataclasses import replace
+
+from dev.faults.fault import Fault, patched
+from truing.utils.rng import seed_of
+
+LONGER_SFT = {"sft.steps": 8}
+
+
+def _turns_of(change):
+    """Demonstrate other turns; ``change`` gets a task's own turns, the task, and those of the task before."""
+
+    def make(real):
+        before = []
+
+        def demonstration_turns(task):
+            own = real(task)
+            if not before or before[-1][0] != task.task_id:
+                before.append((task.task_id, own))
+            return change(own, task, before[-2][1] if len(before) > 1 else own)
+
+        return demonstration_turns
+
+    return patched("truing.rollouts.turn_sources:demonstration_turns", make)
+
+
+ANSWER_OF_LAST_TASK = Fault(
+    name="answer-of-last-task",
+    numbers=(115,),
+    what="each task is demonstrated by the answer to the one before it",
+    plant=lambda: _turns_of(lambda own, task, before: before),
+    expected=("TOK007",),
+    changes=LONGER_SFT,
+)
+
+
+def _some_empty(own, task, before):
+    empty = seed_of(task.task_id, "planted") % 10 == 0
+    return tuple(replace(turn, content="") for turn in own) if empty else own
+
+
+ONE_IN_TEN_EMPTY = Fault(
+    name="one-in-ten-empty",
+    numbers=(115,),
+    what="one demonstration in ten is empty",
+    plant=lambda: _turns_of(_some_empty),
+    expected=("TOK007",),
+    changes=LONGER_SFT,
+)
+
+
+ANSWER_WITHOUT_ITS_START = Fault(
+    name="answer-without-its-start",
+    numbers=(115,),
+    what="demonstrations lose their first character",
+    plant=lambda: _turns_of(
+        lambda own, task, before: tuple(replace(turn, content=turn.content[1:]) for turn in own)
+    ),
+    expected=("TOK007",),
+    changes=LONGER_SFT,
+)
+
+
+ANSWER_TWICE = Fault(
+    name="answer-twice",
+    numbers=(115,),
+    what="demonstrations have their answer twice",
+    plant=lambda: _turns_of(
+        lambda own, task, before: tuple(replace(turn, content=2 * turn.content) for turn in own)
+    ),
+    expected=("TOK007",),
+    changes=LONGER_SFT,
+)
+
+
+def _without_stop(real):
+    def demonstration(ids):
+        cut = int(ids.sum()) % 5 == 0
+        return real(ids[:-1] if cut else ids)
+
+    return demonstration
+
+
+SOME_STOPS_CUT = Fault(
+    name="some-stops-cut",
+    numbers=(115,),
+    what="one demonstration in five lacks its stop",
+    plant=lambda: patched("truing.rollouts.turn_sources:_demonstration", _without_stop),
+    expected=("TOK007", "MSK008"),
+    changes=LONGER_SFT,
+    refusal="the model does not learn to stop",
+)
+
+
+def _with(term):
+    """Add a term to the supervised loss."""
+
+    def make(real):
+        def supervised_term(weight):
+            declared = real(weight)
+
+            def loss(batch, scores, divisor):
+                return declared.loss(batch, scores, divisor) + term(batch, scores, divisor)
+
+            return replace(declared, loss=loss)
+
+        return supervised_term
+
+    return patched("truing.algos.sft:supervised_term", make)
+
+
+ENTROPY_IN_SFT = Fault(
+    name="entropy-in-sft",
+    numbers=(116,),
+    what="supervised fine-tuning has a small bonus for entropy, which nothing declares",
+    plant=lambda: _with(
+        lambda batch, scores, divisor: -0.01 * (scores.entropy * batch.supervised_mask).sum() / divisor
+    ),
+    expected=("MSK007", "OPT006"),
+    changes=LONGER_SFT,
+)
+
+
+LABELS_SMOOTHED = Fault(
+    name="labels-smoothed",
+    numbers=(116,),
+    what="the supervised loss has the square of log-probabilities in it, which nothing declares",
+    plant=lambda: _with(
+        lambda batch, scores, divisor: (
+            0.01 * (scores.logprob * batch.supervised_mask).square().sum() / divisor
+        )
+    ),
+    expected=("MSK007",),
+    changes=LONGER_SFT,
+)
+
+
+ENTROPY_SHARPENED_IN_SFT = Fault(
+    name="entropy-sharpened-in-sft",
+    numbers=(116,),
+    what="supervised fine-tuning is penalized for entropy, a little",
+    plant=lambda: _with(
+        lambda batch, scores, divisor: 0.003 * (scores.entropy * batch.supervised_mask).sum() / divisor
+    ),
+    expected=("MSK007", "OPT006"),
+    changes=LONGER_SFT,
+)

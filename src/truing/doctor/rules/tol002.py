@@ -1,0 +1,92 @@
+"""TOL002: A rollout has read replies that its own episode did not give.
+
+What: A message of a tool or of the environment is in a rollout, but the episode of that rollout never gave
+it, or gave it at another place: it is the reply of another rollout, of an earlier turn, cut, or missing.
+
+Why it is silent: Each message is a valid reply. The policy learns to ignore its tools, since what they say
+does not follow from what it asked, and the reward of an episode that went well is given to turns that read
+something else.
+
+How it is measured: Where an episode lives, a hash of each of its replies is kept: of the role, the call that
+is answered, and the first `episode.max_reply_chars` characters. At every step the messages of each rollout
+must have the hashes of its own episode, one by one.
+
+Healthy look-alikes: A reply that the recipe's limit shortens. Rollouts that failed, whose last reply may
+have come too late. Two episodes that give the same reply.
+
+Fix: Look for what carries replies from tools to rollouts: results in the order in which they are done, a
+list that is shared, an index of another list.
+
+References: docs/agents.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step, changed_step
+from truing.doctor.example_steps import example_step
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """Replies that are not of the rollout's own episode, and the first of them."""
+
+    checked: int
+    other: int
+    rollout: str
+    reply: int  # its number in the rollout, from 0
+    got: str
+    given_to: str  # the rollout whose episode gave it; "" if none did
+    row: int | None  # a sample of the rollout, if it is in the step
+
+
+def measure(step: Step) -> Measured:
+    """Read the comparison recorded with the step."""
+    fact = step.facts["replies"]
+    rollout = fact.get("rollout", "")
+    row = next((i for i, sample in enumerate(step.samples) if sample.rollout_id == rollout), None)
+    first = rollout, fact.get("reply", 0), fact.get("got", ""), fact.get("given_to", "")
+    return Measured(fact["checked"], fact["other"], *first, row)
+
+
+def judge(measured: Measured) -> Iterator[Claim]:
+    """Claim any reply of another episode."""
+    if measured.other:
+        source = f", which the episode of {measured.given_to} gave" if measured.given_to else ""
+        yield Claim(
+            Verdict.PROVEN,
+            f"{measured.other} of {measured.checked} replies are not those of the rollout's own episode",
+            got=f"{measured.got!r} as reply {measured.reply + 1} of {measured.rollout}{source}",
+            expected="what its own episode replied",
+            row=measured.row,
+            specificity=4.3,
+        )
+
+
+def _compared(**fact: object) -> Step:
+    return changed_step(example_step(), facts={"replies": {"checked": 8, "other": 0} | fact})
+
+
+def example() -> Step:
+    """Each rollout reads the reply to the one before it."""
+    return _compared(other=8, rollout="r1", reply=0, got="3 files", given_to="r0")
+
+
+def as_given() -> Step:
+    """Every reply is of its own episode."""
+    return _compared()
+
+
+RULE = Rule(
+    code="TOL002",
+    name="reply-of-another-episode",
+    kind="E",
+    needs=("facts.replies",),
+    taints=("sft", "policy", "rewards"),
+    applies=lambda step: "replies" in step.facts or step.setup.tools != (),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(as_given,),
+)

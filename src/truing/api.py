@@ -33,6 +33,7 @@ from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import DataError, RecipeError, RecordError, RewardError
+from truing.learner.checkpoint import saved_steps
 from truing.learner.restore import checkpoint_after, restore_weights
 from truing.models.load import load
 from truing.models.load_policy import add_adapter
@@ -47,6 +48,7 @@ from truing.terminal.run_result import print_result
 from truing.terminal.waiting import Waiting
 from truing.trainer.evaluate import evaluate as evaluate_session
 from truing.trainer.events import EventCallback
+from truing.trainer.fork import fork as fork
 from truing.trainer.preflight import preflight_recipe, random_reward
 from truing.trainer.reward_definition import check_same_rewards
 from truing.trainer.run import run
@@ -133,6 +135,11 @@ def check(
     if needs_demonstrations(recipe) and not report[SPLITS].findings:
         report["stages that need demonstrations have them"] = demonstrations_result(chat, env.tasks("train"))
     return report
+
+
+def kept_steps(run: str | Path, stage: str) -> list[int]:
+    """Return the steps of a stage after which a run has a checkpoint, ascending."""
+    return saved_steps(Path(run) / "checkpoints", stage)
 
 
 def check_evaluation(recipe: Recipe) -> None:

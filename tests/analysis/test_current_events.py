@@ -16,6 +16,7 @@ from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import Event, RunWriter
 from truing.record.events import PAYLOADS, VerdictName
 
+BEFORE = {"recipe": {}, "sampling_params": {}, "judged": {}}
 GOOD = {
     "numbers": {"names": ["lr"]},
     "stage": {"stage": "grpo", "steps": 3, "first_step": 0},
@@ -39,6 +40,7 @@ GOOD = {
         "fits_recomputed": 0,
     },
     "loss": {"stage": "grpo", "step": 0, "label": "policy", "text": "t"},
+    "forked": {"stage": "grpo", "step": 3, "parent": "runs/a", "before": BEFORE},
 }
 
 

@@ -125,11 +125,19 @@ class Rollback(Position):
     change: NotRequired[list[Text]]
 
 
+class Declared(TypedDict):
+    """What run.json says of the steps of a run."""
+
+    recipe: dict[Text, Any]
+    sampling_params: dict[Text, Any]
+    judged: dict[Text, Any]
+
+
 class Forked(Position):
-    """The start of a fork, and what run.json said of the steps before."""
+    """The start of a fork, and what was declared for the steps before."""
 
     parent: Text
-    before: dict[Text, Any]
+    before: Declared
 
 
 class GaveUp(Note):

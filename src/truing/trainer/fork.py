@@ -27,7 +27,13 @@ BEFORE = ("recipe", "sampling_params", "judged")
 
 
 def fork(
-    run: Path, to: Path, changes: Sequence[str] = (), step: int | None = None, stage: str | None = None
+    run: Path,
+    to: Path,
+    changes: Sequence[str] = (),
+    step: int | None = None,
+    stage: str | None = None,
+    *,
+    check_only: bool = False,
 ) -> str:
     """Make a run directory that goes on from a checkpoint of another; return what was made.
 
@@ -40,6 +46,7 @@ def fork(
         changes: of the recipe, as ``key=value``.
         step: steps of the stage; by default those of the newest checkpoint.
         stage: of the checkpoint; by default the last stage that has one after ``step`` steps.
+        check_only: make nothing; only raise if it could not be made.
 
     Raises:
         RecipeError: The checkpoint does not fit to the changed recipe.
@@ -55,6 +62,8 @@ def fork(
     before = resolve(RunReader(run).recipe_table())
     recipe = resolve(with_overrides(tomllib.loads(to_toml(before)), changes))
     _check_fits(before, recipe, state)
+    if check_only:
+        return ""
     building = to.with_name(f".{to.name}.tmp")
     with disk_errors(to):
         shutil.rmtree(building, ignore_errors=True)

@@ -53,7 +53,7 @@ def test_json_has_every_cause(runs):
     result = json.loads(truing("why", runs / "healthy", "--json").out)
     assert {"found", "cannot tell", "ruled out"} <= {each["state"] for each in result["causes"]}
     assert all(
-        each["test"]["text"] or each["outcomes"] for each in result["causes"] if each["state"] == "open"
+        each["advice"]["text"] or each["outcomes"] for each in result["causes"] if each["state"] == "open"
     )
     assert result["discard"] == []
     assert result["reward"].keys() >= {"first", "last", "chance", "learns", "fell"}
@@ -102,7 +102,7 @@ def answers_of_examples(history):
 def test_every_command_that_is_suggested_can_be_typed(runs):
     history = run_history(runs / "healthy")
     answers = [*why(history), *answers_of_examples(history)]
-    every = {each.test.text for each in answers if each and each.test.text.startswith("truing ")}
+    every = {each.advice.text for each in answers if each and each.advice.text.startswith("truing ")}
     assert {shlex.split(test)[1] for test in every} == {"train", "check", "tokens"}
     for test in every:
         _, verb, target, *words = shlex.split(test)
@@ -124,15 +124,15 @@ def test_a_run_from_python_is_repeated_there(runs):
 
 def test_more_evaluation_tasks_than_there_are_are_not_asked_for(runs):
     few = EVALUATION_SMALL.answer(run_history(runs / "ill"))
-    assert few.test.text == ""
+    assert few.advice.text == ""
     assert "would be needed, and env.eval is " in few.because
     history = run_history(runs / "healthy")
     recipe = history.facts.recipe.model_copy(update={"env": {"eval": 10**6}})
     more = EVALUATION_SMALL.answer(with_run(history, recipe=recipe))
-    needed = int(more.test.text.rpartition("=")[2])
+    needed = int(more.advice.text.rpartition("=")[2])
     assert needed > recipe.eval.tasks
     minutes = history.facts.evaluation_seconds * needed / recipe.eval.tasks / 60
-    assert more.test.minutes == pytest.approx(minutes)
+    assert more.advice.minutes == pytest.approx(minutes)
 
 
 def test_minutes_are_those_of_the_run(runs):

@@ -157,7 +157,7 @@ def test_a_larger_rate_is_proposed_only_where_it_could_show_something(name):
         change
         for each in why(history_of(shape))
         if each.state in ("found", "open")
-        for change in each.test.changes
+        for change in each.advice.changes
     }
     assert ("grpo.learning_rate=0.003" in proposed) is (SMALL in shape.says), proposed
 
@@ -196,4 +196,4 @@ def test_a_finding_that_a_cause_names_is_not_named_twice():
 def test_a_statistic_alone_leaves_its_cause_open():
     answers = why(replace(with_finding("RAT002", Verdict.SUSPECT), steps=example_history().steps))
     (own,) = [each for each in answers if each.code == "RAT002"]
-    assert (own.state, own.test.text) == ("open", "truing explain RAT002")
+    assert (own.state, own.advice.text) == ("open", "truing explain RAT002")

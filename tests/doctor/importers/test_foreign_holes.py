@@ -103,7 +103,7 @@ def test_a_gradient_of_0_beside_unequal_rewards_is_found_and_no_rate_helps(tmp_p
     assert found(trainer_state(tmp_path, logs)) == {"OPT005"}
     output = json.loads(truing("why", tmp_path, "--json").out)
     assert not output["reward"]["learns"]
-    assert not any("learning rate" in each["test"]["text"] for each in output["causes"])
+    assert not any("learning rate" in each["advice"]["text"] for each in output["causes"])
     assert "look at this first: 60 steps in a row" in truing("why", tmp_path).out
 
 

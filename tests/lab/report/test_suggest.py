@@ -9,7 +9,7 @@ from runs import MINI
 
 from truing.config import resolve
 from truing.config.overrides import with_overrides
-from truing.doctor.causes.cause import Answer, Test
+from truing.doctor.causes.cause import Advice, Answer
 from truing.doctor.causes.example import example_history
 from truing.doctor.rules import RULES
 from truing.lab.report import suggest as module
@@ -38,7 +38,7 @@ def suggested(monkeypatch):
 
 
 def answer(name="length", state="open", because="seen", changes=("kl.coef=0.1",), code=""):
-    return Answer(state, because, test=Test("", changes=changes), title=name, code=code)
+    return Answer(state, because, advice=Advice("", changes=changes), title=name, code=code)
 
 
 def test_nothing_is_suggested_where_nothing_is_open(suggested):

@@ -32,11 +32,22 @@ def explain_run(
     ],
     name: Annotated[str | None, typer.Argument(help="run=NAME, if a log has several runs.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    experiment: Annotated[
+        bool, typer.Option("--experiment", help="Train forks of RUN that settle the open causes.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="With --experiment: time to train in.")] = 30.0,
+    steps: Annotated[int, typer.Option(min=1, help="With --experiment: steps of each fork.")] = 20,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="With --experiment: forks that train at the same time.")
+    ] = 1,
 ) -> None:
     """Explain why RUN's reward does not go up: causes found, open (with a test) and ruled out."""
     from truing.doctor.causes.explain import tainted_checkpoints, why
 
     history = _history(run, name)
+    if experiment:
+        _experiment(history, minutes, steps, jobs, as_json)
+        return
     answers = why(history)
     tainted = tainted_checkpoints(history.diagnosis, history.run.recipe) if history.run else []
     if as_json:
@@ -45,6 +56,33 @@ def explain_run(
     console = Console(highlight=False)
     for text, style in _lines(history, answers, tainted):
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+
+
+def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_json: bool) -> None:
+    """Train forks in pairs, and print what they show; a repeated command goes on with the same plan."""
+    from truing.lab.forks.experiment import Experiment, facts, plan_lines
+    from truing.lab.forks.result import ArmResult, summary
+
+    if history.run is None:
+        raise RecipeError(
+            "an experiment forks a run of Truing", got=history.source, expected="a run directory"
+        )
+    console = Console(highlight=False, stderr=as_json)
+    trial = Experiment(history, history.source.with_name(f"{history.source.name}-experiment"), steps)
+    for line in plan_lines(trial.plan, minutes, jobs):
+        console.print(escape_lines(line), markup=False, soft_wrap=True)
+
+    def on_pair(pair: int, results: Sequence[ArmResult]) -> None:
+        console.print(f"pair {pair + 1}: {'; '.join(map(str, results))}", markup=False, soft_wrap=True)
+
+    results = trial.run(minutes, jobs, on_pair)
+    if as_json:
+        print(json.dumps(facts(trial.plan, results)))
+        return
+    pair_minutes = trial.fork_minutes * math.ceil((1 + len(results)) / jobs)
+    failed = [f"did not end: {name}: {line}" for name, line in trial.failed.items()]
+    for i, line in enumerate([*summary(results, trial.plan.steps, pair_minutes), *failed]):
+        console.print(escape_lines(line), style="bold" if i == 0 else None, markup=False, soft_wrap=True)
 
 
 def _history(path: Path, name: str | None) -> "History":
@@ -118,9 +156,9 @@ def _lines(
             yield f"{each.state:<11} {each.title}: {each.because}", STYLES[each.state]
     for text in tainted:
         yield text, "red"
-    first = next((each for each in answers if each.state == "open" and each.test.text), None)
+    first = next((each for each in answers if each.state == "open" and each.advice.text), None)
     if first is not None and not any(each.state == "found" for each in answers):
-        yield f"first test: {first.test.text}{_cost(first)}", "bold"
+        yield f"first test: {first.advice.text}{_cost(first)}", "bold"
 
 
 def _unknown(answers: Sequence["Answer"]) -> Iterator[tuple[str, str]]:
@@ -139,8 +177,8 @@ def _unknown(answers: Sequence["Answer"]) -> Iterator[tuple[str, str]]:
 
 def _test(each: "Answer") -> Iterator[tuple[str, str]]:
     """Yield the test or the remedy of a cause, and what its result means."""
-    if each.test.text:
-        yield f"            next: {each.test.text}{_cost(each)}", "cyan"
+    if each.advice.text:
+        yield f"            next: {each.advice.text}{_cost(each)}", "cyan"
     if each.outcomes:
         yield f"            {each.outcomes}", "dim"
 
@@ -149,4 +187,4 @@ def _cost(answer: "Answer") -> str:
     """Return the duration of its test, or an empty string."""
     from truing.doctor.causes.commands import duration_text
 
-    return f"  ({duration_text(answer.test.minutes)})" if answer.test.minutes else ""
+    return f"  ({duration_text(answer.advice.minutes)})" if answer.advice.minutes else ""

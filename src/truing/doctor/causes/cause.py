@@ -8,7 +8,7 @@ from truing.doctor.causes.history import History
 
 
 @dataclass(frozen=True)
-class Test:
+class Advice:
     """What to do next."""
 
     text: str  # a command, if there is one
@@ -29,7 +29,7 @@ class Answer:
     state: State
     because: str  # the figures that show it, or that rule it out
     explains: float = 0.0  # the share of the training signal that it takes, or of the height that was lost
-    test: Test = Test("")  # of an open cause what settles it, of a found one the remedy
+    advice: Advice = Advice("")  # of an open cause what settles it, of a found one the remedy
     outcomes: str = ""  # what either result of the test means
     title: str = ""  # of the cause
     name: str = ""  # of its file

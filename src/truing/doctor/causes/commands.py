@@ -5,17 +5,17 @@ import shlex
 from collections.abc import Mapping
 
 from truing.analysis.evaluate_command import evaluation_of
-from truing.doctor.causes.cause import Test
+from truing.doctor.causes.cause import Advice
 from truing.doctor.causes.history import History
 
 PREFLIGHT = 2
 """Steps of each stage in ``truing check RECIPE``."""
 
 
-def train_again(history: History, changes: Mapping[str, object], words: str) -> Test:
+def train_again(history: History, changes: Mapping[str, object], words: str) -> Advice:
     """Return the test that trains with changes of the recipe; of a log, which has none, it is in words."""
     if history.run is None:
-        return Test(f"train again {words}")
+        return Advice(f"train again {words}")
     named = tuple(
         f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in changes.items()
     )
@@ -24,37 +24,37 @@ def train_again(history: History, changes: Mapping[str, object], words: str) -> 
         for stage in history.run.recipe.stages
         if f"{stage}.steps" in changes
     }
-    return Test(_train_command(history, *named), training_minutes(history, steps), named)
+    return Advice(_train_command(history, *named), training_minutes(history, steps), named)
 
 
-def larger_groups(history: History) -> Test:
+def larger_groups(history: History) -> Advice:
     """Return the test with groups of eight rollouts."""
     return train_again(history, {f"{history.stage}.group_size": 8}, "with eight rollouts in a group")
 
 
-def check_recipe(history: History) -> Test:
+def check_recipe(history: History) -> Advice:
     """Return the test of the environment: what demonstrations earn, and what tools answer."""
     if history.run is None:
-        return Test("grade a right answer with the reward function")
+        return Advice("grade a right answer with the reward function")
     if given := history.run.given_in_python:
         same = ", ".join(f"{name}=…" for name in given)
-        return Test(f'truing.check("{history.source / "recipe.toml"}", {same}).print()', 0.0)
-    return Test(command(history, "check", "--static"), 0.0)
+        return Advice(f'truing.check("{history.source / "recipe.toml"}", {same}).print()', 0.0)
+    return Advice(command(history, "check", "--static"), 0.0)
 
 
-def look(history: History) -> Test:
+def look(history: History) -> Advice:
     """Return the command that shows rollouts, with their rewards."""
     if history.run is None:
-        return Test("read some rollouts beside their rewards")
-    return Test(shlex.join(["truing", "tokens", str(history.source)]), 0.0)
+        return Advice("read some rollouts beside their rewards")
+    return Advice(shlex.join(["truing", "tokens", str(history.source)]), 0.0)
 
 
-def evaluate_again(history: History, tasks: int) -> Test:
+def evaluate_again(history: History, tasks: int) -> Advice:
     """Return the test that evaluates the run on other numbers of tasks."""
     facts = history.facts
     assert facts.recipe.eval.tasks is not None
     seconds = facts.evaluation_seconds * tasks / facts.recipe.eval.tasks
-    return Test(
+    return Advice(
         evaluation_of(history.source, facts.recipe, facts.given_in_python, f"eval.tasks={tasks}"),
         _minutes([seconds]),
     )

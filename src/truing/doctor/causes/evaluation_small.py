@@ -6,7 +6,7 @@ Excluded: It found one, or its interval is narrower.
 
 import math
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import evaluate_again
 from truing.doctor.causes.example import evaluation, example_history
 from truing.doctor.causes.history import History
@@ -32,7 +32,7 @@ def judge(history: History) -> Answer | None:
     there = min(needed, declared) if isinstance(declared, int) else 0
     if there < needed:
         because += f"; about {needed} would be needed" + (f", and env.eval is {there}" if there else "")
-    test = evaluate_again(history, there) if there > now.tasks else Test("")
+    test = evaluate_again(history, there) if there > now.tasks else Advice("")
     return Answer("open", because, 0.1, test, "if the interval excludes 0, there is a gain that was not seen")
 
 

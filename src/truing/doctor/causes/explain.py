@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 
 from truing.config import Recipe
 from truing.doctor import causes
-from truing.doctor.causes.cause import STATES, Answer, Cause, Test
+from truing.doctor.causes.cause import STATES, Advice, Answer, Cause
 from truing.doctor.causes.commands import check_minutes, command
 from truing.doctor.causes.history import History
 from truing.doctor.diagnosis import Diagnosis
@@ -77,7 +77,7 @@ def _after(first: Answer, answer: Answer) -> Answer:
 
 def _rank(each: Answer) -> tuple[int, float, float]:
     """Return the place in a report: by state, then by what it explains, then by the minutes of its test."""
-    minutes = each.test.minutes if each.test.minutes is not None else float("inf")
+    minutes = each.advice.minutes if each.advice.minutes is not None else float("inf")
     return STATES.index(each.state), -each.explains, minutes
 
 
@@ -104,7 +104,7 @@ def _of_rule(each: RuleFindings) -> Answer:
         "open" if claim.verdict is Verdict.SUSPECT else "found",
         f"{claim.what} ({each.shown.where}{each.repeats})",
         0.1 if claim.verdict is Verdict.SUSPECT else 1.0,
-        Test(f"truing explain {code}"),
+        Advice(f"truing explain {code}"),
         title=f"{claim.verdict} {code} {each.shown.name}",
         code=code,
     )
@@ -129,16 +129,16 @@ def _bugs(history: History) -> Iterator[Answer]:
             else ""
         )
         because = f"{with_count(len(unknown), 'rule lacks', 'rules lack')} {'; '.join(needs[:SHOWN])}{more}"
-        yield Answer("cannot tell", because, test=_audit(history), title="a bug that other rules look for")
+        yield Answer("cannot tell", because, advice=_audit(history), title="a bug that other rules look for")
 
 
-def _audit(history: History) -> Test:
+def _audit(history: History) -> Advice:
     """Return the command that checks what the record lacks."""
     if history.run is not None:
-        return Test(command(history, "check"), check_minutes(history))
+        return Advice(command(history, "check"), check_minutes(history))
     if history.trainer == "trl":
-        return Test("train under truing.integrations.trl.audit (`truing explain doctor`)")
-    return Test("")
+        return Advice("train under truing.integrations.trl.audit (`truing explain doctor`)")
+    return Advice("")
 
 
 def tainted_checkpoints(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:

@@ -6,7 +6,7 @@ Excluded: Each has more.
 
 from dataclasses import replace
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.example import example_history, example_sample
 from truing.doctor.causes.groups import family_rewards
 from truing.doctor.causes.history import History
@@ -26,7 +26,7 @@ def judge(history: History) -> Answer | None:
     )
     if min(count.values()) >= RARE * total:
         return Answer("ruled out", because)
-    fix = Test("give the environment more tasks of it, or a larger weight")
+    fix = Advice("give the environment more tasks of it, or a larger weight")
     return Answer(
         "open",
         because,

@@ -4,7 +4,7 @@ Found: In at least half of the steps whose rewards differ within groups, the gra
 Excluded: It is above 0 in most of them, or no step has rewards that differ.
 """
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.history import History, has_signal
 from truing.utils.format import with_count
@@ -22,7 +22,7 @@ def judge(history: History) -> Answer:
     if share < 0.5:
         return Answer("ruled out", f"its norm is 0 in {where}, and at most {max(norms):.2g}")
     fix = "look for a loss without a gradient: no_grad, detach, or the reference in place of the policy"
-    return Answer("found", f"its norm is exactly 0 in {where}", share, Test(fix))
+    return Answer("found", f"its norm is exactly 0 in {where}", share, Advice(fix))
 
 
 CAUSE = Cause(

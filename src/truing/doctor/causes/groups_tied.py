@@ -7,7 +7,7 @@ Excluded: Fewer than half have.
 
 import math
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.history import History
@@ -25,7 +25,7 @@ def judge(history: History) -> Answer | None:
         return Answer("ruled out", because)
     if math.isnan(right + wrong):
         because += f", at a mean reward of {history.late('reward/mean'):.3g}"
-        test = Test("count groups whose rollouts are all right, and all wrong")
+        test = Advice("count groups whose rollouts are all right, and all wrong")
         return Answer(
             "open", because, tied, test, "all right: the tasks are solved; all wrong: they are too hard"
         )
@@ -35,10 +35,10 @@ def judge(history: History) -> Answer | None:
     return Answer("found", because, tied, _resample(history))
 
 
-def _resample(history: History) -> Test:
+def _resample(history: History) -> Advice:
     """Return the remedy that samples other groups in their place, unless the recipe does so."""
     if history.run is not None and history.run.recipe.gates.equal_groups == "resample":
-        return Test("train on tasks that the policy solves now and then")
+        return Advice("train on tasks that the policy solves now and then")
     return train_again(history, {"gates.equal_groups": "resample"}, "with other groups in their place")
 
 

@@ -4,7 +4,7 @@ Found: In at least half of the steps no token is under the loss.
 Excluded: Tokens are trained in most steps.
 """
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history
 from truing.doctor.causes.history import History
@@ -37,7 +37,7 @@ def judge(history: History) -> Answer:
         changes = {"episode.mask": "sampled"}
     elif reason == "masked/cut":  # cut answers teach nothing useful: raise the limit first
         changes = {"sampling.max_new_tokens": 2 * history.facts.recipe.sampling.max_new_tokens}
-    fix = train_again(history, changes, "with these tokens under the loss") if changes else Test("")
+    fix = train_again(history, changes, "with these tokens under the loss") if changes else Advice("")
     return Answer("found", because, share, fix)
 
 

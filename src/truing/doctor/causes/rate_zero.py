@@ -4,7 +4,7 @@ Found: The rate is 0 in at least half of the steps.
 Excluded: It is above 0 in most.
 """
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.history import History
 from truing.utils.format import with_count
@@ -17,7 +17,7 @@ def judge(history: History) -> Answer:
     where = f"{rates.count(0)} of {with_count(len(rates), 'step')}"
     if share < 0.5:
         return Answer("ruled out", f"it is 0 in {where}, and at most {max(rates):.2g}")
-    return Answer("found", f"it is 0 in {where}", share, Test("set a rate, and look at the schedule"))
+    return Answer("found", f"it is 0 in {where}", share, Advice("set a rate, and look at the schedule"))
 
 
 CAUSE = Cause(

@@ -7,7 +7,7 @@ Excluded: They differ in most.
 import statistics
 from dataclasses import replace
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import larger_groups, train_again
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.groups import groups_of
@@ -51,12 +51,12 @@ def _by_entropy(history: History, entropy: float) -> Answer:
         return Answer("ruled out", because)
     outcomes = "if they are the same, raise the temperature, or train fewer steps on demonstrations"
     share = 1.0 if entropy < CERTAIN else 0.5
-    return Answer("open", because, share, Test("read the answers of one group"), outcomes)
+    return Answer("open", because, share, Advice("read the answers of one group"), outcomes)
 
 
-def _remedy(history: History) -> Test:
+def _remedy(history: History) -> Advice:
     if history.run is None:
-        return Test(
+        return Advice(
             "train again at a higher temperature, or from an earlier checkpoint of the demonstrations"
         )
     recipe = history.run.recipe

@@ -4,7 +4,7 @@ Found: In most groups all rollouts are right.
 Excluded: Most groups have a wrong rollout.
 """
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.history import History
 
@@ -19,7 +19,7 @@ def judge(history: History) -> Answer:
     if right < MANY:
         return Answer("ruled out", because)
     fix = "train on harder tasks, or leave out those that are solved"
-    return Answer("found", because, right, Test(fix))
+    return Answer("found", because, right, Advice(fix))
 
 
 CAUSE = Cause(

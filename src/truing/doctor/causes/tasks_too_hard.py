@@ -10,7 +10,7 @@ import statistics
 from dataclasses import replace
 
 from truing.doctor.causes.answers_unpaid import paid
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import check_recipe, larger_groups, train_again
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.groups import family_rewards, groups_of, rollouts_of
@@ -73,11 +73,11 @@ def _wrong_share(history: History) -> float:
     )
 
 
-def _easier(history: History) -> Test:
+def _easier(history: History) -> Advice:
     """Return the remedy: more demonstrations first, or other tasks."""
     sft = history.run.recipe.sft if history.run and "sft" in history.run.recipe.stages else None
     if sft is None:
-        return Test("train on easier tasks, or on demonstrations first (a stage of sft)")
+        return Advice("train on easier tasks, or on demonstrations first (a stage of sft)")
     return train_again(history, {"sft.steps": 2 * sft.steps}, "after more demonstrations")
 
 

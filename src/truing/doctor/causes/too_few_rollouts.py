@@ -6,7 +6,7 @@ Excluded: The reward changed clearly, or these steps would show a change of a tw
 
 import math
 
-from truing.doctor.causes.cause import Answer, Cause, Test
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log, falling, rising
 from truing.doctor.causes.history import History
@@ -41,7 +41,7 @@ def judge(history: History) -> Answer:
     return Answer("found" if share >= LARGE else "open", because, share, _more(history, times))
 
 
-def _more(history: History, times: int) -> Test:
+def _more(history: History, times: int) -> Advice:
     prompts = history.run.recipe.stage(history.stage).prompts_per_step if history.run else 0
     more: dict[str, object] = {f"{history.stage}.prompts_per_step": prompts * min(times, 4)}
     return train_again(history, more, "with more prompts in a step")

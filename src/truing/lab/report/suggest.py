@@ -72,9 +72,9 @@ def _from_answer(history: History, answer: Answer) -> Iterator[Suggestion]:
     found = answer.state == "found"
     if answer.code:
         yield from _from_rule(history, answer, found)
-    elif answer.test.changes:
+    elif answer.advice.changes:
         title = answer.title[0].upper() + answer.title[1:]
-        yield _arm_suggestion(history, title, answer.because, found, "changed", answer.test.changes)
+        yield _arm_suggestion(history, title, answer.because, found, "changed", answer.advice.changes)
 
 
 def _from_rule(history: History, answer: Answer, found: bool) -> Iterator[Suggestion]:

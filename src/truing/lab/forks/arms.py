@@ -1,0 +1,60 @@
+"""The arms of an experiment on a run: changes that could show which of its open causes holds it back."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from truing.doctor.causes.cause import Answer
+from truing.doctor.causes.history import History
+
+MOST_ARMS = 4
+"""Arms of one experiment: each takes as long as the unchanged forks."""
+
+RATES = {"three times the rate": 3.0, "a third of the rate": 1 / 3}
+"""Arms of each experiment: no record of a flat reward excludes both."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A change of the recipe, and why it is tried."""
+
+    name: str
+    changes: tuple[str, ...]
+    because: str  # the figures of the cause that it is of
+
+
+def arms_of(history: History, answers: Sequence[Answer]) -> list[Arm]:
+    """Return the arms of the found and open causes, most important first, then other learning rates."""
+    every = [*_of_causes(history, answers), *_of_rates(history)]
+    unique = {arm.changes: arm for arm in reversed(every)}
+    return [arm for arm in every if unique[arm.changes] is arm][:MOST_ARMS]
+
+
+def _of_causes(history: History, answers: Sequence[Answer]) -> Iterator[Arm]:
+    """Yield the change of each cause, as far as a fork within the stage can have it."""
+    stage = history.stage
+    others = {*history.facts.recipe.stages} - {stage} | {"model", "lora", "eval"}
+    for answer in answers:
+        if answer.state not in ("found", "open"):
+            continue
+        changes = tuple(each for each in answer.advice.changes if not each.startswith(f"{stage}.steps="))
+        if changes and not any(each.partition(".")[0] in others for each in changes):
+            yield Arm(answer.title, changes, answer.because)
+
+
+def _of_rates(history: History) -> Iterator[Arm]:
+    key = f"{history.stage}.learning_rate"
+    for name, factor in RATES.items():
+        yield Arm(name, (f"{key}={factor * history.rate:g}",), f"the rate is {history.rate:g}")
+
+
+def fork_step(history: History, kept: Sequence[int]) -> int:
+    """Return the steps of the checkpoint that forks begin with: the last before a fall, else the newest.
+
+    Args:
+        history: of the run.
+        kept: steps of the stage that have a checkpoint, ascending; at least one.
+    """
+    if not history.broke:
+        return kept[-1]
+    before = history.rewarded[history.broke - 1].step + 1
+    return max((step for step in kept if step <= before), default=kept[0])

@@ -1,0 +1,211 @@
+"""Trains forks of a run in pairs, one unchanged and one of each arm, until all are decided or time is up."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from truing.analysis.current_events import current_evaluations
+from truing.api import fork, kept_steps
+from truing.doctor.causes.explain import why
+from truing.doctor.causes.history import History
+from truing.errors import LabError, RecipeError, RecordError
+from truing.lab.forks.arms import Arm, arms_of, fork_step
+from truing.lab.forks.result import ArmResult, results_of
+from truing.record import RunReader
+from truing.utils.atomic_files import write_atomically
+from truing.utils.jsonl import dump_json
+
+PLAN = "plan.json"
+MOST_PAIRS = 40
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment, registered before its first fork is trained."""
+
+    stage: str
+    at: int  # steps of the checkpoint that forks begin with
+    steps: int  # that each fork trains
+    arms: tuple[Arm, ...]
+    left_out: tuple[str, ...]  # arms that a fork cannot have, each with the reason
+    fork_minutes: float  # of one fork, by the seconds on record
+
+
+class Experiment:
+    """An experiment on a run, in a folder of its own; repeated, it goes on with what is missing."""
+
+    def __init__(self, history: History, folder: Path, steps: int) -> None:
+        """Read the plan of the folder, or make and write it.
+
+        Raises:
+            LabError: The run cannot be forked.
+        """
+        if history.facts.given_in_python:
+            raise LabError(
+                "a run whose rewards or tasks were given in Python cannot be forked by a command",
+                got=", ".join(history.facts.given_in_python),
+                remedy="name them in the recipe, as env.name = path.py:Class",
+            )
+        self.history, self.folder = history, folder
+        self.failed: dict[str, str] = {}  # arms with a fork that did not end, and its last line
+        self.round_minutes = list[float]()  # of the rounds of forks so far: they start, train and evaluate
+        path = folder / PLAN
+        if path.exists():
+            facts = json.loads(path.read_bytes())
+            arms = tuple(Arm(each["name"], tuple(each["changes"]), each["because"]) for each in facts["arms"])
+            self.plan = Plan(**facts | {"arms": arms, "left_out": tuple(facts["left_out"])})
+        else:
+            self.plan = self._planned(steps)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, dump_json(asdict(self.plan), indent=2))
+
+    def _planned(self, steps: int) -> Plan:
+        """Choose arms, and keep those that a fork can have."""
+        history = self.history
+        if not (kept := kept_steps(history.source, history.stage)):
+            raise LabError(
+                f"{history.source} has no checkpoint of {history.stage}", remedy="train until the first one"
+            )
+        at, arms, left_out = fork_step(history, kept), list[Arm](), list[str]()
+        for arm in arms_of(history, why(history)):
+            probe = self.folder / ".probe"
+            try:
+                fork(history.source, probe, arm.changes, at, history.stage, check_only=True)
+                arms.append(arm)
+            except (RecipeError, RecordError) as error:
+                left_out.append(f"{arm.name}: {error.what}")
+        seconds = [sum(row.seconds.values()) for row in history.steps]
+        evaluation = history.facts.evaluation_seconds
+        fork_seconds = steps * math.fsum(seconds) / len(seconds) + (
+            0.0 if math.isnan(evaluation) else evaluation
+        )
+        return Plan(history.stage, at, steps, tuple(arms), tuple(left_out), fork_seconds / 60)
+
+    def run(
+        self, minutes: float, jobs: int, on_pair: Callable[[int, Sequence[ArmResult]], None]
+    ) -> list[ArmResult]:
+        """Train pairs until each arm is decided or time is up; return the result of each arm."""
+        deadline = time.monotonic() + 60 * minutes
+        for pair in range(MOST_PAIRS):
+            undecided = [each.arm for each in self.results() if each.verdict == "open"]
+            open_arms = [arm for arm in undecided if arm.name not in self.failed]
+            missing = [arm for arm in (None, *open_arms) if not self._is_finished(arm, pair)]
+            if not open_arms:
+                break
+            if missing:
+                rounds, started = math.ceil(len(missing) / jobs), time.monotonic()
+                if started + 60 * rounds * self.fork_minutes > deadline:
+                    break
+                with ThreadPoolExecutor(jobs) as pool:
+                    list(pool.map(partial(self._train, pair), missing))
+                self.round_minutes.append((time.monotonic() - started) / 60 / rounds)
+                on_pair(pair, self.results())
+        return self.results()
+
+    @property
+    def fork_minutes(self) -> float:
+        """Return the minutes of a fork: measured, or before the first by the seconds of the run's steps."""
+        known = self.round_minutes
+        return math.fsum(known) / len(known) if known else self.plan.fork_minutes
+
+    def results(self) -> list[ArmResult]:
+        """Return the result of each arm, of the forks that are finished."""
+        return results_of(self.plan.arms, dict(self._rewards()))
+
+    def _rewards(self) -> Iterator[tuple[tuple[str, int], float]]:
+        for pair in range(MOST_PAIRS):
+            for arm in (None, *self.plan.arms):
+                reward = self._reward(arm, pair)
+                if not math.isnan(reward):
+                    yield (arm.name if arm else "", pair), reward
+
+    def _is_finished(self, arm: Arm | None, pair: int) -> bool:
+        return not math.isnan(self._reward(arm, pair))
+
+    def _folder(self, arm: Arm | None, pair: int) -> Path:
+        number = self.plan.arms.index(arm) + 1 if arm else 0
+        return self.folder / f"arm{number}-pair{pair + 1}"
+
+    def _reward(self, arm: Arm | None, pair: int) -> float:
+        """Return the reward of a fork after its steps: of its evaluation, or of its last half; NaN before."""
+        out = self._folder(arm, pair)
+        if not (out / "run.json").exists():
+            return math.nan
+        reader, plan = RunReader(out), self.plan
+        rows = [row for row in reader.steps() if row.stage == plan.stage and row.step >= plan.at]
+        if len(rows) < plan.steps:
+            return math.nan
+        if self.history.facts.recipe.eval.tasks:
+            found = current_evaluations(reader.events()).get(f"after_{plan.stage}")
+            return math.nan if found is None else found["estimate"]["mean"]
+        last = [row.metrics["reward/mean"] for row in rows[len(rows) // 2 :] if "reward/mean" in row.metrics]
+        return math.fsum(last) / len(last) if last else math.nan
+
+    def _train(self, pair: int, arm: Arm | None) -> None:
+        """Fork, unless a fork is there, and train in a process of its own.
+
+        Raises:
+            LabError: The unchanged fork does not end.
+        """
+        out, plan = self._folder(arm, pair), self.plan
+        recipe = self.history.facts.recipe
+        if not out.exists():
+            stages = [*recipe.stages[: recipe.stages.index(plan.stage) + 1]]
+            common = {
+                "seed": recipe.seed + 1 + pair,  # draws and tasks of the pair
+                f"{plan.stage}.steps": plan.at + plan.steps,
+                "stages": json.dumps(stages),
+                "checkpoint_every": 0,
+                "eval.every": 0,
+            }
+            changes = [*(f"{key}={value}" for key, value in common.items()), *(arm.changes if arm else ())]
+            fork(self.history.source, out, changes, plan.at, plan.stage)
+        command = [
+            sys.executable,
+            "-m",
+            "truing",
+            "train",
+            str(out / "recipe.toml"),
+            "--out",
+            str(out),
+            "--resume",
+        ]
+        with (out / "output.txt").open("ab") as output:
+            subprocess.run(command, stdout=output, stderr=output, check=False)
+        if not self._is_finished(arm, pair):
+            last = (
+                (out / "output.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            )
+            if arm is None:
+                raise LabError(f"the unchanged fork {out} did not end", got="".join(last) or "no output")
+            self.failed[arm.name] = "".join(last)
+
+
+def plan_lines(plan: Plan, minutes: float, jobs: int) -> Iterator[str]:
+    """Yield what an experiment will do, and how many pairs the time allows."""
+    yield (
+        f"forks after step {plan.at} of {plan.stage}, {plan.steps} more steps each, in pairs with an"
+        " unchanged one:"
+    )
+    for arm in plan.arms:
+        yield f"  {' '.join(arm.changes)}: {arm.name} ({arm.because})"
+    for text in plan.left_out:
+        yield f"  left out: {text}"
+    rounds = math.ceil((1 + len(plan.arms)) / jobs) * plan.fork_minutes
+    pairs = min(MOST_PAIRS, math.floor(minutes / rounds)) if rounds else MOST_PAIRS
+    yield f"a pair of each arm takes about {rounds:.1f} minutes: up to {pairs} pairs in {minutes:g} minutes"
+
+
+def facts(plan: Plan, results: Sequence[ArmResult]) -> Mapping[str, object]:
+    """Return plan and results as JSON."""
+    arms = [
+        {"verdict": each.verdict, "differences": each.differences, **asdict(each.arm)} for each in results
+    ]
+    return {"stage": plan.stage, "at": plan.at, "steps": plan.steps, "arms": arms, "left_out": plan.left_out}

@@ -1,0 +1,65 @@
+"""What pairs of forks show: an effect seldom where there is none, and how much longer it takes."""
+
+import numpy as np
+import pytest
+
+from truing.lab.forks.arms import Arm
+from truing.lab.forks.result import ERROR, ArmResult, error_of, results_of, summary
+from truing.lab.stats.e_process import min_pairs
+
+SLOW, FAST = (
+    Arm("slower", ("grpo.learning_rate=1",), "seen"),
+    Arm("faster", ("grpo.learning_rate=9",), "seen"),
+)
+PAIRS = 12
+
+
+def result(*differences, arms=2):
+    return ArmResult(FAST, differences, error_of(arms))
+
+
+def test_a_difference_is_of_the_fork_of_the_same_pair():
+    rewards = {("", 0): 0.3, ("faster", 0): 0.5, ("", 1): 0.4, ("faster", 1): 0.3, ("slower", 0): 0.3}
+    slow, fast = results_of([SLOW, FAST], rewards)
+    assert slow.differences == (0.0,)
+    assert fast.differences == pytest.approx((0.2, -0.1))
+    assert fast.error == ERROR / 4
+
+
+def test_a_pair_proves_nothing_and_many_of_one_sign_do():
+    assert result(0.9).verdict == "open"
+    assert result(*[0.2] * min_pairs(error_of(2))).verdict == "helps"
+    assert result(*[-0.2] * min_pairs(error_of(2))).verdict == "hurts"
+    low, high = result(*np.linspace(0.15, 0.25, PAIRS)).interval
+    assert 0.1 < low < 0.2 < high < 0.3
+
+
+def test_where_nothing_helps_something_is_seldom_said_to():
+    rng, count = np.random.default_rng(0), 300
+    wrong = sum(
+        any(
+            ArmResult(arm, tuple(rng.normal(0, 0.1, PAIRS)), error_of(2)).verdict != "open"
+            for arm in (SLOW, FAST)
+        )
+        for _ in range(count)
+    )
+    assert wrong / count <= ERROR
+
+
+def test_the_first_line_is_the_answer():
+    good, bad, few = result(*[0.2] * PAIRS), result(*[-0.2] * PAIRS), result(0.1, 0.2)
+    flat = result(*[0.01 * (-1) ** i for i in range(PAIRS)])
+    assert next(summary([bad, good], 20, 1.0)).startswith(
+        "faster: with grpo.learning_rate=9 the reward is higher"
+    )
+    assert next(summary([flat, bad], 20, 1.0)) == "nothing helps that these pairs can tell, within 20 steps"
+    needed = min_pairs(error_of(2))
+    assert next(summary([few, few], 20, 1.5)).startswith(
+        f"not decided: {needed} pairs are the fewest that can"
+    )
+    assert f"--minutes {int(np.ceil(1.5 * needed))} or more" in next(summary([few, few], 20, 1.5))
+    assert [line.partition(":")[0] for line in summary([flat, bad, good], 20, 1.0)][1:] == [
+        "helps",
+        "hurts",
+        "no effect is proven",
+    ]

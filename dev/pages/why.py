@@ -42,13 +42,13 @@ TAIL = """
 ## An experiment in place of advice
 
 `truing why RUN --experiment [--minutes 30] [--steps 20] [--jobs 1]` trains forks of the run (`truing fork`)
-that could settle the open causes, and answers in one line. The arms are the changes of found and open causes,
-and three times and a third of the learning rate; they are written to `RUN-experiment/plan.json` before the first
-fork trains. Each pair has a fork of each arm and an unchanged one, with the seed of the pair, and begins with the
-last checkpoint before a fall, or with the newest. The effect is the difference of their evaluations, and a pair is
-the unit: one pair has no interval. Bets on the signs of the differences decide an arm as soon as they are won; the
-error of all arms together is 5 %. With too few pairs the first line says which `--minutes` would be enough. The
-same command again goes on with the pairs that are missing.
+that could settle the open causes, and answers in one line. The arms are the changes of found and open
+causes, and three times and a third of the learning rate; they are written to `RUN-experiment/plan.json`
+before the first fork trains. Each pair has a fork of each arm and an unchanged one, with the seed of the
+pair, and begins with the last checkpoint before a fall, or with the newest. The effect is the difference of
+their evaluations, and a pair is the unit: one pair has no interval. Bets on the signs of the differences
+decide an arm as soon as they are won; the error of all arms together is 5 %. With too few pairs the first
+line says which `--minutes` would be enough. The same command again goes on with the pairs that are missing.
 
 ## Runs with a known cause
 

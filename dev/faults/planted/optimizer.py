@@ -175,7 +175,7 @@ WEIGHT_NOISE = Fault(
     numbers=(34,),
     what="1e-6 of noise is added to weights before each step",
     plant=lambda: patched("truing.trainer.stage_trainer:StageTrainer.collect_samples", _weight_noise),
-    expected=("OPT002",, "OPT018"),
+    expected=("OPT002", "OPT018"),
 )
 
 

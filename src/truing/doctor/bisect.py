@@ -22,7 +22,7 @@ from truing.doctor.oracle.advantages import (
     trajectories_of,
 )
 from truing.doctor.oracle.token_gradients import expected_token_gradients
-from truing.doctor.rules import RULES
+from truing.doctor.rules import RULES, msk003
 from truing.doctor.rules.msk002 import declared_exclusions, declared_mask
 from truing.doctor.token_places import places
 from truing.doctor.verdict import STRONG_VERDICTS
@@ -250,9 +250,8 @@ def swap_loss(step: Step) -> Swapped | str:
     rule = RULES["MSK007"] if RULES["MSK007"].applies(step) else RULES["MSK003"]
     if not rule.applies(step) or step.missing(rule.needs):
         return "it has no closed form here, or the gradient is not recorded"
-    measured = rule.measure(step)
-    compared = sum(each.other.where.compared for each in measured)
-    claims = "; ".join(claim.what for claim in rule.judge(measured))
+    compared = sum(each.other.where.compared for each in msk003.measure(step))  # MSK007 compares the same
+    claims = "; ".join(claim.what for claim in rule.judge(rule.measure(step)))
     after = changed_step(step, token_gradient=expected_token_gradients(step))
     return Swapped(after, bool(claims), claims or with_count(compared, "token"))
 

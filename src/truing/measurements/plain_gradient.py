@@ -11,6 +11,7 @@ from torch import Tensor
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage, Recipe
+from truing.distributed.sharding import computing_dtype
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
@@ -87,7 +88,10 @@ class GradientOfRows:
             fact["attention"] = attention
         self._add_noise(fact, plain_P, together_P, of_policy, lambda: self._plain_gradient(step))
         of_values = [term for term in terms if term.name == "value"]
-        if self.learner.critic is not None and of_values:
+        model = self.learner.model
+        # FSDP2 in another dtype than its weights leaves a root that only the value loss reached sharded
+        held = next(model.parameters()).dtype == computing_dtype(model)
+        if self.learner.critic is not None and of_values and held:
             fact["values"] = self._values(step.setup, of_values)
         return fact
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage, Recipe
-from truing.distributed.sharding import computing_dtype
+from truing.distributed.sharding import is_sharded
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
@@ -88,10 +88,8 @@ class GradientOfRows:
             fact["attention"] = attention
         self._add_noise(fact, plain_P, together_P, of_policy, lambda: self._plain_gradient(step))
         of_values = [term for term in terms if term.name == "value"]
-        model = self.learner.model
-        # FSDP2 in another dtype than its weights leaves a root that only the value loss reached sharded
-        held = next(model.parameters()).dtype == computing_dtype(model)
-        if self.learner.critic is not None and of_values and held:
+        # FSDP2 leaves the root as it is where a backward reaches it by the value loss alone
+        if self.learner.critic is not None and of_values and not is_sharded(self.learner.model):
             fact["values"] = self._values(step.setup, of_values)
         return fact
 

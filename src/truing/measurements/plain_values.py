@@ -74,11 +74,12 @@ def states_before(learner: Learner, row: Sample, places: Sequence[int]) -> Tenso
     """
     assert learner.critic is not None
     causal = learner.critic.trunk or causal_model(learner.model)
+    root = learner.critic if learner.critic.trunk is not None else causal  # of what FSDP2 gathers
     (routes,) = (learner.critic.trunk is None and routes_to_replay(causal, [row])) or (None,)
     imposed = nullcontext() if routes is None else routes_imposed(causal.get_decoder(), routes)
     ids = row.token_ids[None].to(computing_device(causal))
     with autocast(causal), imposed:
-        states = in_forward(causal, lambda: causal.get_decoder()(input_ids=ids, use_cache=False))
+        states = in_forward(root, lambda: causal.get_decoder()(input_ids=ids, use_cache=False))
     return states.last_hidden_state[0, torch.tensor(places) - 1]
 
 

@@ -223,11 +223,6 @@ def _root(model: nn.Module) -> nn.Module | None:
     return next((part for part in model.modules() if isinstance(part, FSDPModule)), None)
 
 
-def is_sharded(model: nn.Module) -> bool:
-    """Return whether FSDP2 holds a model's weights."""
-    return _root(model) is not None
-
-
 def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:
     """Return what ``compute`` returns while the root's own parameters are whole.
 

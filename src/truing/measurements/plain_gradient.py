@@ -11,7 +11,6 @@ from torch import Tensor
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage, Recipe
-from truing.distributed.sharding import is_sharded
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
@@ -88,8 +87,7 @@ class GradientOfRows:
             fact["attention"] = attention
         self._add_noise(fact, plain_P, together_P, of_policy, lambda: self._plain_gradient(step))
         of_values = [term for term in terms if term.name == "value"]
-        # FSDP2 leaves the root as it is where a backward reaches it by the value loss alone
-        if self.learner.critic is not None and of_values and not is_sharded(self.learner.model):
+        if self.learner.critic is not None and of_values:
             fact["values"] = self._values(step.setup, of_values)
         return fact
 

@@ -64,7 +64,8 @@ def run_folder(tmp_path_factory):
     from trackio.sqlite_storage import SQLiteStorage
 
     (folder / "trackio.db").symlink_to(SQLiteStorage.get_project_db_path(PROJECT))
-    wait_until_written(folder / "trackio.db")
+    for log in ("wandb", "trackio.db"):
+        wait_until_written(folder / log)
     return folder
 
 

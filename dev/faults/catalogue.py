@@ -95,7 +95,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     47: _by(
         "the reward is hacked",
         "",
-        "no data of one run distinguishes it from progress: a second verifier on held-out tasks does",
+        "`truing why`, with a second reward function in `eval.grader`; without it, it looks like progress",
     ),
     48: _by("the KL has the wrong sign, or its two sides are exchanged", "MSK003 KLD001 KLD002"),
     49: _by(

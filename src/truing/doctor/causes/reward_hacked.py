@@ -1,4 +1,4 @@
-"""The reward is gamed: what it pays for rises, and what a second grader sees does not.
+"""The reward is hacked: what it pays for rises, and what a second grader sees does not.
 
 Found: The paid reward of the evaluations rises, the second grader's does not, and the interval of the
 difference of both gains excludes 0.
@@ -62,7 +62,7 @@ def _evaluated(paid: float, second: float) -> History:
 
 
 CAUSE = Cause(
-    title="the reward is gamed",
+    title="the reward is hacked",
     judge=judge,
     found=(lambda: _evaluated(0.9, 0.15),),
     excluded=(lambda: _evaluated(0.9, 0.8), lambda: _evaluated(0.25, 0.2)),

@@ -24,10 +24,7 @@ def judge(history: History) -> Answer:
         return Answer("ruled out", next(outcome.lines()))
     if trend.steps < MIN_STEPS:
         because = f"{with_count(trend.steps, 'step')}: a trend shows over {MIN_STEPS} or more"
-        longer: dict[str, object] = {f"{history.stage}.steps": 4 * MIN_STEPS}
-        return Answer(
-            "found", because, 1 - trend.steps / MIN_STEPS, train_again(history, longer, "for more steps")
-        )
+        return Answer("found", because, 1 - trend.steps / MIN_STEPS, _longer(history))
     rewards = [row.metrics["reward/mean"] for row in history.rewarded]
     weights = sum(abs(x) for x in history.run.weights.values()) if history.run else 0.0
     span = max(weights, max(rewards) - min(0.0, *rewards))
@@ -39,6 +36,15 @@ def judge(history: History) -> Answer:
     )
     share = min(1.0, trend.resolves / span)
     return Answer("found" if share >= LARGE else "open", because, share, _more(history, times))
+
+
+def _longer(history: History) -> Advice:
+    """Return to let the stage reach the steps of its recipe, or to give it more if it has."""
+    steps = history.run.recipe.stage(history.stage).steps if history.run else 0
+    if steps >= MIN_STEPS:
+        return Advice(f"let the stage go on to its {steps} steps; if the run has stopped, resume it")
+    longer: dict[str, object] = {f"{history.stage}.steps": 4 * MIN_STEPS}
+    return train_again(history, longer, "for more steps")
 
 
 def _more(history: History, times: int) -> Advice:

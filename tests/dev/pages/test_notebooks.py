@@ -16,7 +16,7 @@ SHOWS = {
     "find-the-bug": [
         "every token gradient has the wrong sign",
         "differs: loss (computed in truing.ops.losses:policy_loss)",
-        "tasks are too hard, or the verifier is dead",
+        "found       the reward pays no answer",
         "✗ the demonstration scores full",
     ],
 }

@@ -16,6 +16,7 @@ from dev.faults.healthy_runs import healthy_runs
 from dev.faults.planted import FAULTS
 from dev.faults.run_fault import FaultOutcome, lengthened, run_fault, run_in_ranks
 from dev.faults.unplanted_runs import unplanted_runs
+from truing.doctor.rules import RULES
 from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import RecipeError, TruingError
 from truing.utils.cores import usable_cores
@@ -157,6 +158,7 @@ def page(
         f" its first finding names the cause of {first}.",
         f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE finding,"
         f" {suspected} with any finding.",
+        f"{len(RULES)} rules: {' '.join(RULES)}",
         *([f"{len(left_out)} more faults leave nothing to prove in {dtype}."] if left_out else []),
         "",
         "| fault | caught by (update) | cause named | what else fired |",

@@ -10,40 +10,38 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import tomli_w
-
 from truing.doctor.importers.diagnose_log import diagnose_log
 from truing.doctor.importers.log import json_lines
+from truing.doctor.report.healthy_rates import Rates
 from truing.doctor.verdict import Verdict
 
 HEADING = "| healthy run |"
 SUSPECTED = re.compile(r"SUSPECT (\w+)")
+JUDGED = re.compile(r"^\d+ rules: (.*)$", re.MULTILINE)
 
 
-def run_rates(page: str) -> dict[str, int]:
-    """Return the number of healthy runs in the detection matrix, and of those with each SUSPECT."""
+def run_rates(page: str) -> Rates:
+    """Return the rates in the healthy runs of the detection matrix, for the rules that it was made with."""
+    (judged,) = JUDGED.findall(page)
     rows = [row for row in page.partition(HEADING)[2].splitlines()[2:] if row.startswith("|")]
-    return _counted([set(SUSPECTED.findall(row)) for row in rows])
+    counts = Counter(code for row in rows for code in set(SUSPECTED.findall(row)))
+    return {code: (counts[code], len(rows)) for code in judged.split()}
 
 
-def log_rates(folder: Path) -> dict[str, int]:
-    """Return the number of logs labelled healthy, and of those with each rule's SUSPECT."""
+def log_rates(folder: Path) -> Rates:
+    """Return the rates in the logs labelled healthy, for the rules that could judge one of them."""
     records = [record for _, record in json_lines(folder / "index.jsonl")]
     healthy = [each["file"] for each in records if each.get("label_from_reward", "").startswith("healthy")]
-    results = [diagnose_log(folder / file).diagnosis.results() for file in healthy]
-    return _counted([{each.code for each in log if each.verdict is Verdict.SUSPECT} for log in results])
-
-
-def _counted(runs: list[set[str]]) -> dict[str, int]:
-    """Return the number of runs, and of those with each code."""
-    counts = Counter(code for each in runs for code in each)
-    return {"of": len(runs)} | dict(sorted(counts.items()))
+    results = [each for file in healthy for each in diagnose_log(folder / file).diagnosis.results()]
+    judged = Counter(each.code for each in results if each.verdict is not Verdict.NOT_CHECKED)
+    shown = Counter(each.code for each in results if each.verdict is Verdict.SUSPECT)
+    return {code: (shown[code], judged[code]) for code in sorted(judged)}
 
 
 if __name__ == "__main__":
     print("# Written by `python -m dev.faults.suspect_rates docs/detection-matrix.md LOGS`.")
-    rates = {
-        "runs": run_rates(Path(sys.argv[1]).read_text(encoding="utf-8")),
-        "logs": log_rates(Path(sys.argv[2])),
-    }
-    print(tomli_w.dumps(rates), end="")
+    page, logs = Path(sys.argv[1]).read_text(encoding="utf-8"), Path(sys.argv[2])
+    for kind, rates in {"runs": run_rates(page), "logs": log_rates(logs)}.items():
+        print(f"\n[{kind}]  # rule = [runs with its SUSPECT, runs that it judged]")
+        for code, (shown, of) in rates.items():
+            print(f"{code} = [{shown}, {of}]")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from truing.envs.base import Env, Episode
     from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
     from truing.errors import TruingError
+    from truing.lab.forks.run import experiment
     from truing.rewards import PerTurn
     from truing.types.message import AssistantMessage, ToolCall, ToolSpec
     from truing.types.rollout import Rollout, Task, Turn
@@ -41,6 +42,7 @@ __all__ = [
     "Turn",
     "check",
     "evaluate",
+    "experiment",
     "tool",
     "train",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "check": "truing.api",
     "evaluate": "truing.api",
     "train": "truing.api",
+    "experiment": "truing.lab.forks.run",
     "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
     "ToolSpec": "truing.types.message",

@@ -1,5 +1,7 @@
 """Each criterion passes, fails, is a fact or is not checked by what the steps measured."""
 
+from dataclasses import replace
+
 import pytest
 
 from truing.analysis.scorecard import scorecard
@@ -167,3 +169,11 @@ def test_a_proven_fault_fails_unless_its_step_was_undone(recipe):
     resumed = Event(0.0, "resumed", {"stage": "grpo", "step": 2})
     stages = [Event(0.0, "stage", {"stage": "grpo", "steps": 9, "first_step": 0})]
     assert of_events(recipe(), *stages, finding("PROVEN"), resumed)["proven faults"].verdict == "pass"
+
+
+def test_steps_that_a_fork_has_of_its_parent_are_not_judged(recipe):
+    wrong, right = (Step({"alignment": value}) for value in (0.5, 1.0))
+    steps = columns_of([wrong, wrong, replace(right, step=2)])
+    for events, expected in (([], "fail"), ([Event(0.0, "forked", {"stage": "grpo", "step": 2})], "pass")):
+        card = {each.name: each.verdict for each in scorecard(steps, recipe(), "cpu", events)}
+        assert card["alignment"] == expected

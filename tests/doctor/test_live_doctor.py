@@ -148,3 +148,17 @@ def test_a_run_that_was_rolled_back_is_no_fault(mini, tmp_path, monkeypatch):
     results = [each for each in diagnose_run(run).results() if each.verdict in strong]
     assert [each.code for each in results] == []
     assert [each for each in events(run, "finding") if each.get("verdict") in strong] == []
+
+
+def test_a_stage_whose_evaluation_fell_ends_with_a_finding(mini, tmp_path):
+    kinds, out = [], tmp_path / "run"
+
+    def before_training(rollout, task):
+        return float("step" not in kinds)
+
+    table = mini(eval={"tasks": 8, "samples": 1}, stages=["grpo"])
+    truing.train(table, rewards=[before_training], out=out, on_event=lambda kind, _: kinds.append(kind))
+    (found,) = (each for each in events(out, "finding") if each.get("code") == "RWD012")
+    assert "1.000 → 0.000" in found["got"]
+    results = {each.code: each.verdict for each in diagnose_run(out).results()}
+    assert results["RWD012"] is Verdict.SUSPECT

@@ -105,6 +105,12 @@ def current_events(events: Iterable[Event], kind: str) -> list[Event]:
     return list(current.values())
 
 
+def fork_start(events: Iterable[Event], stage: str) -> int:
+    """Return the steps of a stage that a fork has of its parent; 0 for a run that is not a fork within it."""
+    forks = [event.payload for event in events if event.kind == "forked"]
+    return forks[-1]["step"] if forks and forks[-1]["stage"] == stage else 0
+
+
 def _place(payload: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return stage and steps of an evaluation; earlier versions recorded them in some names only."""
     match payload:

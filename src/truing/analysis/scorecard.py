@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from truing.analysis.current_events import current_events
+from truing.analysis.current_events import current_events, fork_start
 from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.config import PolicyStage, Recipe
 from truing.record import Event
@@ -61,6 +61,8 @@ def scorecard(
     """
     with as_record_error("the run: its recipe and its steps"):
         stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
+        for name in stages:
+            updates = updates.without_first(name, fork_start(events, name))  # they are of the parent
     policy_stages = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
     once = [name for name in policy_stages if stages[name].inner_epochs * stages[name].minibatches == 1]
     steps, single = updates.select_stages(policy_stages), updates.select_stages(once)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from truing.analysis.current_events import current_evaluations
+from truing.analysis.current_events import current_evaluations, fork_start, parse_mid_stage_name
 from truing.analysis.estimate import Estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
 from truing.analysis.intervals import is_significant
@@ -41,15 +41,23 @@ class StageGain:
 def stage_evaluations(stage: str, stages: Sequence[str], events: Iterable[Event]) -> list[Evaluation]:
     """Return the evaluation before a stage, those within it, and the one after it.
 
+    A fork within the stage begins at its checkpoint: of earlier evaluations only the last one counts.
+
     Args:
         stage: whose.
         stages: of the run, in order.
         events: of the run.
     """
-    current = current_evaluations(events)
-    earlier = ["base", *(f"after_{name}" for name in stages[: stages.index(stage)])]
-    before = [name for name in earlier if name in current][-1:]
-    own = [name for name in current if name == f"after_{stage}" or name.startswith(f"{stage}@")]
+    events = list(events)
+    current, start = current_evaluations(events), fork_start(events, stage)
+    places = {name: parse_mid_stage_name(name) for name in current}
+    within = {name: place[1] for name, place in places.items() if place and place[0] == stage}
+    if start:
+        before = [name for name, steps in within.items() if steps <= start][-1:]
+    else:
+        earlier = ["base", *(f"after_{name}" for name in stages[: stages.index(stage)])]
+        before = [name for name in earlier if name in current][-1:]
+    own = [name for name in current if name == f"after_{stage}" or within.get(name, 0) > start]
     payloads = (current[name] for name in (*before, *own) if current[name].get("reward"))
     return [read_evaluation({"parts": {}, "answers": {}, "failed": {}} | dict(each)) for each in payloads]
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.analysis.stage_gain import StageGain
 from truing.doctor.history import FIRST, Dropped, History
 from truing.doctor.rule_inputs import INPUTS
 from truing.metrics.definitions import is_metric
@@ -100,6 +101,7 @@ class Step(StepTable):
     setup: Setup
     past: Sequence[StepNumbers] = ()  # the kept earlier steps, oldest first
     dropped: Mapping[str, Dropped] = field(default_factory=dict[str, Dropped])  # the others, by stage
+    gain: StageGain | None = None  # of the stage's evaluations so far; None without two of the same tasks
 
     @classmethod
     def of(cls, table: StepTable, setup: Setup, history: History) -> "Step":
@@ -161,6 +163,8 @@ class Step(StepTable):
                 return any(_known(getattr(sample, name)) for sample in self.samples)
             case "metrics":
                 return math.isfinite(self.metrics.get(name, math.nan))
+            case "" if name == "gain":
+                return self.gain is not None
             case _:
                 return name in {"facts": self.facts, "": self.tokens}[kind]
 
@@ -196,7 +200,7 @@ def is_input(need: str) -> bool:
         case "metrics":
             return is_metric(name) or name in FOREIGN_METRICS
         case _:
-            return not kind and name in (*SAMPLE_STREAMS, *PASS_STREAMS)
+            return not kind and name in ("gain", *SAMPLE_STREAMS, *PASS_STREAMS)
 
 
 def _known(value: Any) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.stage_gain import stage_gain
 from truing.doctor.evidence import Setup, Step, changed_step, last_passes
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.token_gradients import expected_token_gradients
@@ -51,6 +53,7 @@ def example_step(
     answers: Sequence[int] = (4, 3, 5, 4, 4, 3, 4, 5),
     rewards: Sequence[float] = (1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0),
     setup: Mapping[str, Any] = {},
+    evaluated: Sequence[Evaluation] = (),
 ) -> Step:
     """Return an on-policy step of GRPO: groups of four, one turn each, every answer ended by its stop.
 
@@ -59,6 +62,7 @@ def example_step(
         answers: tokens of each answer, with its stop.
         rewards: of each answer.
         setup: changed settings.
+        evaluated: evaluations of the stage so far.
     """
     declared = replace(GRPO_SETUP, **setup)
     samples, streams = [], []
@@ -77,6 +81,7 @@ def example_step(
         passes=Passes.one_each(len(samples), {"new_logprob": new_logprob_N}),
         metrics={"grad/norm": 1.0, "lr": 1e-3, "alignment": 1.0},
         facts={"weights": {"before": "a", "after": "b", "next": "b"}},
+        gain=stage_gain(evaluated),
     )
     advantage = [
         group_advantage(
@@ -90,6 +95,12 @@ def example_step(
     ]
     advantage_N = torch.tensor(advantage)[step.sample_of_token].masked_fill(~tokens["policy_mask"], torch.nan)
     return with_token_gradients(changed_step(step, advantage=advantage_N))
+
+
+def example_evaluation(name: str, rewards: Sequence[float]) -> Evaluation:
+    """Return an evaluation of as many tasks."""
+    by_task = {f"eval-{i}": reward for i, reward in enumerate(rewards)}
+    return Evaluation(name, by_task, {}, {}, {}, (0.0, 1.0))
 
 
 def with_optimizer_steps(step: Step, numbers: Mapping[int, int]) -> Step:

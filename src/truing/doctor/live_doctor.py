@@ -1,9 +1,11 @@
 """The doctor during a run: it judges each step once, directly after its record."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from truing.analysis.stage_gain import StageGain
 from truing.config import Recipe
-from truing.doctor.diagnosis import Diagnosis, select_rules
+from truing.doctor.diagnosis import Diagnosis, examine, select_rules
 from truing.doctor.evidence import Step
 from truing.doctor.history import History
 from truing.doctor.rules import RULES
@@ -30,6 +32,7 @@ class LiveDoctor:
         self.diagnosis = Diagnosis(select_rules(), recipe.doctor.suppress)
         self.history = History()
         self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
+        self.last: Step | None = None
 
     def restore(self, steps: Iterable[StepNumbers], reported: Iterable[tuple[str, str, str, int]]) -> None:
         """Begin with the record, for a resumed or rolled-back run.
@@ -59,6 +62,7 @@ class LiveDoctor:
         findings = self.diagnosis.add(step)
         self.diagnosis.findings.clear()  # those of a rule may come back in each of a million steps
         self.history.add(table)
+        self.last = step
         firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
         places = {code: (code, str(each.claim.verdict), table.stage) for code, each in firsts.items()}
         new = [
@@ -66,6 +70,14 @@ class LiveDoctor:
         ]
         self.reported |= set(places.values())
         return step, new
+
+    def diagnose_evaluation(self, gain: StageGain | None) -> list[Finding]:
+        """Return what the evaluation after the last step shows: it was judged before."""
+        if self.last is None:
+            return []
+        rules = [rule for rule in self.diagnosis.rules if "gain" in rule.needs]
+        findings, _ = examine(replace(self.last, gain=gain), rules)
+        return [each for each in findings if each.code not in self.diagnosis.suppressed]
 
     def rule_failures(self) -> list[str]:
         """Return rules that raised an error, with it; each is reported once."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 INPUTS: Mapping[str, str] = {
+    "gain": "evaluations of the same tasks before and after",
     "token_ids": "token ids of the trained samples",
     "origin": "the origin of each token",
     "structure": "which sampled tokens are scaffolding of a call",

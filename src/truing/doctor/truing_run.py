@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from truing.analysis.changed_settings import planned_steps, standing_rollbacks
+from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.config import GrpoConfig, PolicyStage, Recipe, recipe_after_rollbacks, resolve
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
@@ -142,7 +143,9 @@ def recorded_steps(run: Path) -> Iterator[Step]:
             reader.run_fact("tools"),
             reader.run_fact("recipe", "stages"),
         )
-        events = [event for event in reader.events() if event.kind in CHANGES]
+        every = reader.events()
+        gains = {stage: stage_gain(stage_evaluations(stage, stages, every)) for stage in stages}
+        events = [event for event in every if event.kind in CHANGES]
         declared = [_Declared.of(each.payload["before"]) for each in events if each.kind == "forked"]
         declared.append(
             _Declared.of({name: reader.run_fact(name) for name in ("recipe", "sampling_params", "judged")})
@@ -155,7 +158,7 @@ def recorded_steps(run: Path) -> Iterator[Step]:
             under = declared[forks]
             now = recipe_at(under.recipe, events, line.stage, line.step)
             setup = setup_of(now, line.stage, under.sampling_params, bos_id, tools, under.rewards)
-            step = Step.of(reader.table(line), setup, history)
+            step = replace(Step.of(reader.table(line), setup, history), gain=gains.get(line.stage))
         yield step
         history.add(line)
 

@@ -83,6 +83,17 @@ class UpdateColumns:
         rows = np.zeros(len(self), bool)
         for name, start, end in self.stages:
             rows[start:end] = name in stages
+        return self._select(rows)
+
+    def without_first(self, stage: str, steps: int) -> "UpdateColumns":
+        """Return all steps but the first of one stage."""
+        rows = np.ones(len(self), bool)
+        for name, start, end in self.stages:
+            if name == stage:
+                rows[start:end] = self.step[start:end] >= steps
+        return self._select(rows)
+
+    def _select(self, rows: NDArray[np.bool_]) -> "UpdateColumns":
         if rows.all():
             return self
         selected = (array.filter(pa.array(rows)) for array in (self.stage, self.loss_label, self.segment))

@@ -14,7 +14,7 @@ from truing.errors import RecipeError, RecordError
 from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.restore import checkpoint_after
-from truing.record import RunReader, RunWriter
+from truing.record import RunReader, RunWriter, compact
 from truing.record.store import ABANDONED
 from truing.trainer.go_back import go_back
 from truing.utils.atomic_files import disk_errors
@@ -70,6 +70,7 @@ def fork(
         shutil.copytree(run, building, ignore=shutil.ignore_patterns(ABANDONED), copy_function=_link_weights)
         go_back(building, state.step, state.stage)
         shutil.rmtree(building / ABANDONED, ignore_errors=True)
+        compact(building)  # without the steps that only the parent has
         _declare(building, run, recipe, state, changes, facts)
         os.rename(building, to)
     under = " ".join(changes) or "the same recipe"

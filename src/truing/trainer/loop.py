@@ -32,6 +32,7 @@ class Loop:
         for stage in run.stages[run.stages.index(first_stage) :]:
             steps_done = self.train_stage(stage, first_step if stage == first_stage else 0)
             self.evaluate_once(f"after_{stage}", stage, steps_done)
+            run.doctor.log_evaluation(stage, RunReader(run.out).events())
             self.report_best(stage, steps_done)
             if self.stop_requested:
                 break

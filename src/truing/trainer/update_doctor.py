@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import cast
 
+from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.doctor.evidence import Step
 from truing.doctor.live_doctor import LiveDoctor, finding_event
 from truing.doctor.report.first_updates import boundary_lines
 from truing.doctor.report.recorded_findings import current_findings
 from truing.doctor.verdict import Finding, Verdict
 from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditSchedule
-from truing.record import RunReader
+from truing.record import Event, RunReader
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.reward_definition import reward_weights
 from truing.trainer.session import Session
@@ -48,6 +49,12 @@ class UpdateDoctor:
         """Log what was never looked at, if anything was: then silence does not say that it is right."""
         if text := self.live_doctor.diagnosis.coverage.text():
             self.event_log.log("note", text=text)
+
+    def log_evaluation(self, stage: str, events: Sequence[Event]) -> None:
+        """Log what the evaluation after a stage shows."""
+        gain = stage_gain(stage_evaluations(stage, self.declared_recipe.stages, events))
+        for finding in self.live_doctor.diagnose_evaluation(gain):
+            self.event_log.log("finding", **finding_event(finding))
 
     def log(self, evidence: Step, findings: Sequence[Finding]) -> None:
         """Log what the doctor found in a step; some findings request an audit of the next one."""

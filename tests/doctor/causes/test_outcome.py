@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from truing.doctor.causes.example import evaluation, example_history, example_sample, falling, rising
+from truing.doctor.causes.example import example_history, example_sample, falling, rising
+from truing.doctor.example_steps import example_evaluation
 
 
 def evaluated(before, after, count=100, **fields):
     ends = [[float(37 * i % 100 < 100 * share) for i in range(count)] for share in (before, after)]
-    pair = evaluation("base", ends[0]), evaluation("after_grpo", ends[1])
+    pair = example_evaluation("base", ends[0]), example_evaluation("after_grpo", ends[1])
     return example_history(evaluations=pair, **fields)
 
 
@@ -36,7 +37,7 @@ def test_an_evaluation_that_cannot_decide_comes_second():
 
 def test_evaluations_of_other_tasks_are_not_compared():
     history = example_history(
-        evaluations=(evaluation("base", [0.0] * 9), evaluation("after_grpo", [1.0] * 8))
+        evaluations=(example_evaluation("base", [0.0] * 9), example_evaluation("after_grpo", [1.0] * 8))
     )
     assert history.outcome.gain is None
 

@@ -10,7 +10,7 @@ from foreign import constant, flat, healthy, json_lines, trainer_state
 
 from dev.faults.suspect_rates import run_rates
 from truing.doctor.importers.diagnose_log import diagnose_log
-from truing.doctor.report.healthy_rates import healthy_rates
+from truing.doctor.report.healthy_rates import healthy_rates, suspect_rate, suspect_rate_text
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 
 
@@ -194,7 +194,7 @@ def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
     logs = healthy(0, reward=FELL["to nothing"][0])
     outcome = truing("check", trainer_state(tmp_path, logs))
     assert outcome.code == 0
-    runs, logs = (healthy_rates()[of]["of"] for of in ("runs", "logs"))
+    (_, runs), (_, logs) = (healthy_rates()[of]["RWD010"] for of in ("runs", "logs"))
     assert f"healthy   also in 0 of {runs} healthy runs and 0 of {logs} healthy logs" in outcome.out
     asked = json.loads(truing("check", tmp_path, "--json").out)["findings"][0]
     assert asked["healthy"] == {"runs": {"shown": 0, "of": runs}, "logs": {"shown": 0, "of": logs}}
@@ -217,3 +217,10 @@ def test_published_logs_are_reported_as_they_are_labelled(data):
 def test_the_healthy_runs_of_the_reports_are_those_of_the_detection_matrix(request):
     page = (request.config.rootpath / "docs" / "detection-matrix.md").read_text(encoding="utf-8")
     assert run_rates(page) == healthy_rates()["runs"], "python -m dev.faults.suspect_rates counts them anew"
+
+
+def test_a_rate_is_told_of_what_a_rule_judged():
+    assert suspect_rate("LEN004")["runs"]["shown"] == 1
+    assert "logs" not in suspect_rate("MSK003")  # no log has masks
+    assert suspect_rate("XYZ001") == {}
+    assert suspect_rate_text("XYZ001") == "how often healthy runs show it was not counted yet"

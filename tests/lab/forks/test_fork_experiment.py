@@ -7,10 +7,7 @@ from command import truing
 from runs import MINI
 
 import truing as package
-from truing.doctor.causes.history import History
-from truing.doctor.postmortem import diagnose_run
-from truing.errors import LabError
-from truing.lab.forks.experiment import PLAN, Experiment
+from truing.lab.forks.experiment import PLAN
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 
@@ -48,12 +45,24 @@ def test_forks_are_trained_in_pairs_and_a_repeated_command_goes_on(tmp_path):
     assert RunReader(run).run_json() == before
 
 
-def test_a_run_with_rewards_from_python_and_a_log_are_refused(tmp_path):
-    run = trained(tmp_path / "run", rewards=[random_reward])
-    with pytest.raises(LabError, match="cannot be forked by a command"):
-        Experiment(History.from_run(run, diagnose_run(run)), tmp_path / "trial", 2)
+def test_a_log_is_refused(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(json.dumps({"step": i, "reward": 0.5}) for i in range(9)))
     outcome = truing("why", log, "--experiment")
     assert outcome.code == 2
     assert "an experiment forks a run of Truing" in outcome.err
+
+
+@pytest.mark.integration
+def test_a_run_with_rewards_from_python_is_forked_in_python(tmp_path, capsys):
+    run = trained(tmp_path / "run", rewards=[random_reward])
+    refused = truing("why", run, "--experiment")
+    assert refused.code == 2
+    assert f'truing.experiment("{run}", rewards=…' in refused.err
+
+    started = package.experiment(run, rewards=[random_reward], minutes=0, steps=1)
+    assert [each.differences for each in started] == [()] * len(started)
+    assert "not decided" in capsys.readouterr().out
+    results = package.experiment(run, rewards=[random_reward], minutes=0.2, steps=1)
+    assert all(len(each.differences) >= 1 for each in results)
+    assert not list((tmp_path / "run-experiment").glob("*/output.txt"))  # no process of its own

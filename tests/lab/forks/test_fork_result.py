@@ -1,10 +1,12 @@
 """What pairs of forks show: an effect seldom where there is none, and how much longer it takes."""
 
+import re
+
 import numpy as np
 import pytest
 
 from truing.lab.forks.arms import Arm
-from truing.lab.forks.result import ERROR, ArmResult, error_of, results_of, summary
+from truing.lab.forks.result import ERROR, MOST_PAIRS, ArmResult, deviation_of, error_of, results_of, summary
 from truing.lab.stats.e_process import min_pairs
 
 SLOW, FAST = (
@@ -46,13 +48,24 @@ def test_where_nothing_helps_something_is_seldom_said_to():
     assert wrong / count <= ERROR
 
 
+def test_an_effect_that_is_seen_and_not_proven_says_what_would_prove_it():
+    promising = result(*[0.05, -0.02, 0.08, 0.03, -0.01, 0.06, 0.02, 0.04, 0.03, -0.02])
+    _, line, *_ = summary([promising], 20, 2.0)
+    pairs = int(re.search(r"some (\d+) pairs show it", line)[1])
+    assert len(promising.differences) < pairs <= MOST_PAIRS
+    assert line.endswith(f"--minutes {2 * pairs}")
+    assert deviation_of([promising]) == pytest.approx(np.std(promising.differences, ddof=1))
+    assert np.isnan(deviation_of([result(0.1)]))
+
+
 def test_the_first_line_is_the_answer():
     good, bad, few = result(*[0.2] * PAIRS), result(*[-0.2] * PAIRS), result(0.1, 0.2)
     flat = result(*[0.01 * (-1) ** i for i in range(PAIRS)])
     assert next(summary([bad, good], 20, 1.0)).startswith(
         "faster: with grpo.learning_rate=9 the reward is higher"
     )
-    assert next(summary([flat, bad], 20, 1.0)) == "nothing helps that these pairs can tell, within 20 steps"
+    first, *_ = summary([flat, bad], 20, 1.0)
+    assert first.startswith("nothing is proven to help within 20 steps: these pairs show an effect of 0.0")
     needed = min_pairs(error_of(2))
     assert next(summary([few, few], 20, 1.5)).startswith(
         f"not decided: {needed} pairs are the fewest that can"

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,29 +61,20 @@ def explain_run(
 
 def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_json: bool) -> None:
     """Train forks in pairs, and print what they show; a repeated command goes on with the same plan."""
-    from truing.lab.forks.experiment import Experiment, facts, plan_lines
-    from truing.lab.forks.result import ArmResult, summary
+    from truing.lab.forks.experiment import facts, train_by_command
+    from truing.lab.forks.run import run_experiment
 
     if history.run is None:
         raise RecipeError(
             "an experiment forks a run of Truing", got=history.source, expected="a run directory"
         )
     console = Console(highlight=False, stderr=as_json)
-    trial = Experiment(history, history.source.with_name(f"{history.source.name}-experiment"), steps)
-    for line in plan_lines(trial.plan, minutes, jobs):
-        console.print(escape_lines(line), markup=False, soft_wrap=True)
-
-    def on_pair(pair: int, results: Sequence[ArmResult]) -> None:
-        console.print(f"pair {pair + 1}: {'; '.join(map(str, results))}", markup=False, soft_wrap=True)
-
-    results = trial.run(minutes, jobs, on_pair)
+    say = partial(console.print, markup=False, soft_wrap=True)
+    trial = run_experiment(
+        history, train_by_command, minutes, steps, jobs, lambda line: say(escape_lines(line))
+    )
     if as_json:
-        print(json.dumps(facts(trial.plan, results)))
-        return
-    pair_minutes = trial.fork_minutes * math.ceil((1 + len(results)) / jobs)
-    failed = [f"did not end: {name}: {line}" for name, line in trial.failed.items()]
-    for i, line in enumerate([*summary(results, trial.plan.steps, pair_minutes), *failed]):
-        console.print(escape_lines(line), style="bold" if i == 0 else None, markup=False, soft_wrap=True)
+        print(json.dumps(facts(trial.plan, trial.results())))
 
 
 def _history(path: Path, name: str | None) -> "History":
@@ -144,7 +136,7 @@ def _lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield every line with its style: what happened, each cause, what to discard, the first open test."""
     for i, line in enumerate(history.outcome.lines()):
-        yield f"{history.stage}: {line}" if i == 0 else f"{' ' * len(history.stage)}  {line}", "bold"
+        yield f"{history.name}: {line}" if i == 0 else f"{' ' * len(history.stage)}  {line}", "bold"
     for each in answers:
         if each.state in ("found", "open"):
             yield f"{each.state:<11} {each.title}", STYLES[each.state]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from truing.analysis.evaluation import Evaluation
 from truing.config import resolve
 from truing.doctor.causes.history import History, RunFacts
 from truing.doctor.diagnosis import Diagnosis
@@ -113,12 +112,6 @@ def rising(first: float = 0.2, last: float = 0.7) -> list[float]:
     """Return rewards that rise."""
     rng = random.Random(2)
     return [first + (last - first) * i / STEPS + rng.gauss(0, 0.03) for i in range(STEPS)]
-
-
-def evaluation(name: str, rewards: Sequence[float]) -> Evaluation:
-    """Return an evaluation of as many tasks."""
-    by_task = {f"eval-{i}": reward for i, reward in enumerate(rewards)}
-    return Evaluation(name, by_task, {}, {}, {}, (0.0, 1.0))
 
 
 def _changed(keys: Mapping[str, Any]) -> dict[str, Any]:

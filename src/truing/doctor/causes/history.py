@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from truing.analysis.current_events import fork_start
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.script_arguments import ScriptArguments, read_arguments
 from truing.analysis.stage_gain import stage_evaluations, stage_gain
@@ -52,6 +53,7 @@ class RunFacts:
     """What demonstrations earned in the check at the start, by family of tasks."""
     arguments: ScriptArguments | None = None  # of the TRL script that made the run
     rolled_back: int = 0  # steps that the guard undid
+    begins: int = 0  # steps of the stage that are of the run it is forked from
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +196,14 @@ class History:
                 got=recipe.stages,
             )
         facts, stage = reader.run_json(), stages[-1]
-        steps = [row for row in recorded if row.stage == stage]
+        start = fork_start(events, stage)
+        steps = [row for row in recorded if row.stage == stage and row.step >= start]
+        if not steps:
+            raise RecordError(
+                f"{run} has trained no step yet",
+                got=f"the {start} steps of {stage} of the run that it is forked from",
+                remedy=f"truing train {run / 'recipe.toml'} --out {run} --resume",
+            )
         history = cls(
             run,
             stage,
@@ -209,6 +218,7 @@ class History:
                 facts.get("demonstrated", {}),
                 read_arguments(run),
                 sum(_undone(event) for event in events if event.payload.get("stage") == stage),
+                start,
             ),
             evaluations=stage_evaluations(stage, recipe.stages, events),
         )
@@ -227,6 +237,12 @@ class History:
         counted = {row.step for row in history.counted[-RECENT_STEPS:]}
         samples = [sample for step in run.steps if step.step in counted for sample in step.samples]
         return replace(history, samples=samples)
+
+    @property
+    def name(self) -> str:
+        """The stage, and where a fork within it begins."""
+        begins = self.run.begins if self.run else 0
+        return f"{self.stage} after step {begins}, where the fork begins" if begins else self.stage
 
     @property
     def grouped(self) -> bool:

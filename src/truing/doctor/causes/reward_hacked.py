@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import look
-from truing.doctor.causes.example import evaluation, example_history, rising
+from truing.doctor.causes.example import example_history, rising
 from truing.doctor.causes.history import History
+from truing.doctor.example_steps import example_evaluation
 
 SHOWN, CHARS = 3, 60
 """Answers that a message shows, and their characters."""
@@ -56,7 +57,7 @@ def _evaluated(paid: float, second: float) -> History:
         rewards, others = (
             [float(37 * i % 100 < 100 * share) for i in range(100)] for share in (by_reward, by_second)
         )
-        graded = evaluation(name, rewards)
+        graded = example_evaluation(name, rewards)
         ends.append(replace(graded, second=dict(zip(graded.reward, ([x] for x in others), strict=True))))
     return example_history({"reward/mean": rising()}, evaluations=ends)
 

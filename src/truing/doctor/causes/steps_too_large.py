@@ -12,13 +12,13 @@ from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import (
     STEPS,
-    evaluation,
     example_history,
     example_log,
     falling,
     rising,
 )
 from truing.doctor.causes.history import History
+from truing.doctor.example_steps import example_evaluation
 
 FAR, CLIPPED = 0.5, 0.2
 """Nats per token from the reference, and a share of clipped tokens, that small steps do not reach."""
@@ -86,14 +86,17 @@ def sharper() -> History:
 
 def worse() -> History:
     """The evaluation gets worse, after a step at which the gradient norm grew a hundredfold."""
-    before, after = evaluation("base", [1.0] * 40 + [0.0] * 40), evaluation("after_grpo", [0.0] * 80)
+    before, after = (
+        example_evaluation("base", [1.0] * 40 + [0.0] * 40),
+        example_evaluation("after_grpo", [0.0] * 80),
+    )
     return example_history({"grad/norm": [1.0] + [100.0] * (STEPS - 1)}, evaluations=(before, after))
 
 
 CAUSE = Cause(
     title="optimizer steps are too large",
     judge=judge,
-    rules=("RWD010", "KLD003", "LEN002", "LEN006", "ADV004"),
+    rules=("RWD010", "RWD012", "KLD003", "LEN002", "LEN006", "ADV004"),
     found=(collapsed, worse),
     excluded=(lambda: example_history({"reward/mean": rising()}), sharper, example_log),
 )

@@ -5,11 +5,12 @@ Open: Nothing on record says how far the policy moved.
 Excluded: It moved: the reward or the evaluation changed, or the KL, or the answers.
 """
 
-from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log, falling, rising
 from truing.doctor.causes.history import History, has_signal
 from truing.doctor.causes.steps_too_large import signs
+from truing.doctor.causes.trend import MIN_STEPS
 from truing.utils.format import with_count
 
 SAME, OTHER = 0.95, 0.7
@@ -21,7 +22,12 @@ NEAR, MOVED = 1e-4, 1e-2
 MANY = 0.5
 """Of the steps."""
 
+FACTOR, STILL = 3, 10
+"""The factor of the test's rate, and the one if hardly an answer changed."""
+
 TESTED_STEPS = 20
+
+OUTCOMES = "if the reward moves, steps were too small; if it does not, the rate is not the cause"
 
 
 def judge(history: History) -> Answer:
@@ -33,32 +39,36 @@ def judge(history: History) -> Answer:
     if learnable < MANY * len(history.counted):
         steps = with_count(len(history.counted), "step")
         return Answer("ruled out", f"{learnable} of {steps} had rewards to learn from: no rate has an effect")
-    if moved := signs(history):
-        return Answer("ruled out", "; ".join(moved))
-    fix = train_again(
-        history,
-        {
-            f"{history.stage}.learning_rate": 3 * rate,
-            f"{history.stage}.steps": min(TESTED_STEPS, len(history.steps)),
-        },
-        "at three times the learning rate",
-    )
-    outcomes = "if the reward moves, steps were too small; if it does not, the rate is not the cause"
+    if history.trend.steps < MIN_STEPS:
+        return Answer(
+            "cannot tell", f"{with_count(history.trend.steps, 'step')} may be too few to move the policy"
+        )
     at = f"learning rate {rate:.2g} over {with_count(len(history.steps), 'step')}"
     distance, same = history.after("kl_all/k3"), same_answers(history)
     held = history.run is not None and history.run.recipe.kl.coef > 0
     if same is not None and same[0] >= SAME * same[1]:
         because = f"{at}: {same[0]} of {same[1]} evaluated answers are the same before and after the stage"
-        return Answer("found", because, 0.9, fix, outcomes)
+        return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
+    if moved := signs(history):
+        return Answer("ruled out", "; ".join(moved))
     if distance < NEAR and not held:
         because = f"{at}: the policy is {distance:.1g} nats per token from its reference"
-        return Answer("found", because, 0.9, fix, outcomes)
+        return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
     if distance > MOVED:
         return Answer("ruled out", f"the policy is {distance:.2g} nats per token from its reference")
     if same is not None and same[0] <= OTHER * same[1]:
         return Answer("ruled out", f"{same[1] - same[0]} of {same[1]} evaluated answers changed")
     known = f"; {same[1] - same[0]} of {same[1]} evaluated answers changed" if same is not None else ""
-    return Answer("open", f"{at}{known}", 0.05, fix, outcomes)
+    return Answer("open", f"{at}{known}", 0.05, _test(history, FACTOR), OUTCOMES)
+
+
+def _test(history: History, factor: int) -> Advice:
+    """Return the test at a larger rate."""
+    changes: dict[str, object] = {
+        f"{history.stage}.learning_rate": factor * history.rate,
+        f"{history.stage}.steps": min(TESTED_STEPS, len(history.steps)),
+    }
+    return train_again(history, changes, f"at {factor} times the learning rate")
 
 
 def same_answers(history: History) -> tuple[int, int] | None:
@@ -77,7 +87,7 @@ CAUSE = Cause(
     title="optimizer steps are too small",
     needs=("lr",),
     judge=judge,
-    tier=3,
+    tier=2,
     found=(lambda: example_history({"kl_all/k3": 1e-7, "lr": 1e-8}),),
     excluded=(
         lambda: example_history({"reward/mean": rising()}),

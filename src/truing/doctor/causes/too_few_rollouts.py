@@ -31,9 +31,8 @@ def judge(history: History) -> Answer:
     if math.isnan(trend.resolves) or trend.resolves <= SMALL * span:
         return Answer("ruled out", trend.summary())
     times = math.ceil((trend.resolves / (SMALL * span)) ** 2)
-    because = (
-        f"{trend.summary()}; for a change of {SMALL * span:.2g} it takes about {times} times as many rollouts"
-    )
+    because = f"these steps would show a change of {trend.resolves:.2g}"
+    because += f"; one of {SMALL * span:.2g} takes about {times} times as many rollouts"
     share = min(1.0, trend.resolves / span)
     return Answer("found" if share >= LARGE else "open", because, share, _more(history, times))
 
@@ -57,7 +56,7 @@ CAUSE = Cause(
     title="too few rollouts to see a change",
     needs=("reward/mean",),
     judge=judge,
-    tier=2,
+    tier=3,
     found=(lambda: example_history({"reward/mean": [0.4, 0.5, 0.3, 0.4]}),),
     excluded=(
         lambda: example_history({"reward/mean": rising()}),

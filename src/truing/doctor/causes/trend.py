@@ -23,8 +23,8 @@ P_VALUE = 0.01
 MIN_STEPS = 8
 """The fewest steps for a trend."""
 
-POWER = 2.8
-"""Standard errors of a difference that a test at 5 % finds in four of five cases: 1.96 + 0.84."""
+POWER = 0.84
+"""Standard errors beyond the interval's half that a difference is seen with in four of five cases."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Trend:
     @property
     def resolves(self) -> float:
         """The change between the ends that these steps show in four of five cases; NaN if unknown."""
-        return POWER * self.error
+        return (self.high - self.low) / 2 + POWER * self.error
 
     def summary(self) -> str:
         """Return the trend as one sentence."""

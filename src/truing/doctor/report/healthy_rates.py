@@ -1,6 +1,7 @@
 """Rates of each rule's SUSPECT in healthy runs, as measured by ``dev.faults.suspect_rates``."""
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -10,17 +11,21 @@ KINDS = {"runs": ("healthy run", "healthy runs"), "logs": ("healthy log", "healt
 """Runs of Truing (docs/detection-matrix.md), and published logs of other trainers (LOG.md)."""
 
 
+Rates = Mapping[str, tuple[int, int]]
+"""For each rule, the healthy runs that show its SUSPECT, and all that it judged."""
+
+
 @cache
-def healthy_rates() -> dict[str, dict[str, int]]:
-    """Return, for each kind, the number of runs (``of``), and of those with a rule's SUSPECT, by code."""
-    return tomllib.loads(RATES_FILE.read_text(encoding="utf-8"))
+def healthy_rates() -> dict[str, Rates]:
+    """Return the rates of each kind."""
+    facts = tomllib.loads(RATES_FILE.read_text(encoding="utf-8"))
+    return {kind: {code: (shown, of) for code, (shown, of) in facts[kind].items()} for kind in KINDS}
 
 
 def suspect_rate(code: str) -> dict[str, dict[str, int]]:
-    """Return the numbers of healthy runs and logs with a rule's SUSPECT, and of all."""
-    return {
-        kind: {"shown": counts.get(code, 0), "of": counts["of"]} for kind, counts in healthy_rates().items()
-    }
+    """Return the healthy runs and logs with a rule's SUSPECT, and all that it judged, if there are any."""
+    known = {kind: rates[code] for kind, rates in healthy_rates().items() if code in rates}
+    return {kind: {"shown": shown, "of": of} for kind, (shown, of) in known.items()}
 
 
 def suspect_rate_text(code: str) -> str:
@@ -29,4 +34,4 @@ def suspect_rate_text(code: str) -> str:
         f"{each['shown']} of {each['of']} {KINDS[kind][each['of'] != 1]}"
         for kind, each in suspect_rate(code).items()
     ]
-    return f"also in {' and '.join(rates)}"
+    return f"also in {' and '.join(rates)}" if rates else "how often healthy runs show it was not counted yet"

@@ -1,6 +1,6 @@
 """The arms of an experiment on a run: changes that could show which of its open causes holds it back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from truing.doctor.causes.cause import Answer
@@ -11,6 +11,9 @@ MOST_ARMS = 4
 
 RATES = {"three times the rate": 3.0, "a third of the rate": 1 / 3}
 """Arms of each experiment: no record of a flat reward excludes both."""
+
+STILL = {"a hundred times the rate": 100.0}
+"""The arm in their place if optimizer steps are too small, of which the test itself is another."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class Arm:
 
 def arms_of(history: History, answers: Sequence[Answer]) -> list[Arm]:
     """Return the arms of the found and open causes, most important first, then other learning rates."""
-    every = [*_of_causes(history, answers), *_of_rates(history)]
+    still = any(each.name == "steps_too_small" and each.state == "found" for each in answers)
+    every = [*_of_causes(history, answers), *_of_rates(history, STILL if still else RATES)]
     unique = {arm.changes: arm for arm in reversed(every)}
     return [arm for arm in every if unique[arm.changes] is arm][:MOST_ARMS]
 
@@ -41,9 +45,9 @@ def _of_causes(history: History, answers: Sequence[Answer]) -> Iterator[Arm]:
             yield Arm(answer.title, changes, answer.because)
 
 
-def _of_rates(history: History) -> Iterator[Arm]:
+def _of_rates(history: History, rates: Mapping[str, float]) -> Iterator[Arm]:
     key = f"{history.stage}.learning_rate"
-    for name, factor in RATES.items():
+    for name, factor in rates.items():
         yield Arm(name, (f"{key}={factor * history.rate:g}",), f"the rate is {history.rate:g}")
 
 

@@ -13,17 +13,22 @@ from pathlib import Path
 
 from truing.analysis.current_events import current_evaluations
 from truing.api import fork, kept_steps
+from truing.config import PolicyStage, Recipe
 from truing.doctor.causes.explain import why
 from truing.doctor.causes.history import History
 from truing.errors import LabError, RecipeError, RecordError
 from truing.lab.forks.arms import Arm, arms_of, fork_step
-from truing.lab.forks.result import ArmResult, results_of
+from truing.lab.forks.result import MOST_PAIRS, ArmResult, error_of, results_of
+from truing.lab.stats.e_process import min_pairs
+from truing.lab.stats.power import evaluation_noise, min_detectable_excess, training_noise
 from truing.record import RunReader
 from truing.utils.atomic_files import write_atomically
 from truing.utils.jsonl import dump_json
 
 PLAN = "plan.json"
-MOST_PAIRS = 40
+
+TrainFork = Callable[[Path], str]
+"""Trains a fork to its end; returns the last line of what went wrong, or ""."""
 
 
 @dataclass(frozen=True)
@@ -36,24 +41,19 @@ class Plan:
     arms: tuple[Arm, ...]
     left_out: tuple[str, ...]  # arms that a fork cannot have, each with the reason
     fork_minutes: float  # of one fork, by the seconds on record
+    noise: float  # deviation of a difference by sampling alone, reward units
 
 
 class Experiment:
     """An experiment on a run, in a folder of its own; repeated, it goes on with what is missing."""
 
-    def __init__(self, history: History, folder: Path, steps: int) -> None:
+    def __init__(self, history: History, folder: Path, steps: int, train: TrainFork) -> None:
         """Read the plan of the folder, or make and write it.
 
         Raises:
             LabError: The run cannot be forked.
         """
-        if history.facts.given_in_python:
-            raise LabError(
-                "a run whose rewards or tasks were given in Python cannot be forked by a command",
-                got=", ".join(history.facts.given_in_python),
-                remedy="name them in the recipe, as env.name = path.py:Class",
-            )
-        self.history, self.folder = history, folder
+        self.history, self.folder, self.train = history, folder, train
         self.failed: dict[str, str] = {}  # arms with a fork that did not end, and its last line
         self.round_minutes = list[float]()  # of the rounds of forks so far: they start, train and evaluate
         path = folder / PLAN
@@ -81,15 +81,18 @@ class Experiment:
                 arms.append(arm)
             except (RecipeError, RecordError) as error:
                 left_out.append(f"{arm.name}: {error.what}")
+        if not arms:
+            raise LabError("no change of the recipe can be tried in a fork", got="; ".join(left_out))
         seconds = [sum(row.seconds.values()) for row in history.steps]
         evaluation = history.facts.evaluation_seconds
         fork_seconds = steps * math.fsum(seconds) / len(seconds) + (
             0.0 if math.isnan(evaluation) else evaluation
         )
-        return Plan(history.stage, at, steps, tuple(arms), tuple(left_out), fork_seconds / 60)
+        noise = _noise(history.facts.recipe, history.stage, steps)
+        return Plan(history.stage, at, steps, tuple(arms), tuple(left_out), fork_seconds / 60, noise)
 
     def run(
-        self, minutes: float, jobs: int, on_pair: Callable[[int, Sequence[ArmResult]], None]
+        self, minutes: float, jobs: int, on_pair: Callable[[int, Sequence[ArmResult]], object]
     ) -> list[ArmResult]:
         """Train pairs until each arm is decided or time is up; return the result of each arm."""
         deadline = time.monotonic() + 60 * minutes
@@ -167,25 +170,30 @@ class Experiment:
             }
             changes = [*(f"{key}={value}" for key, value in common.items()), *(arm.changes if arm else ())]
             fork(self.history.source, out, changes, plan.at, plan.stage)
-        command = [
-            sys.executable,
-            "-m",
-            "truing",
-            "train",
-            str(out / "recipe.toml"),
-            "--out",
-            str(out),
-            "--resume",
-        ]
-        with (out / "output.txt").open("ab") as output:
-            subprocess.run(command, stdout=output, stderr=output, check=False)
+        last = self.train(out)
         if not self._is_finished(arm, pair):
-            last = (
-                (out / "output.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            )
             if arm is None:
-                raise LabError(f"the unchanged fork {out} did not end", got="".join(last) or "no output")
-            self.failed[arm.name] = "".join(last)
+                raise LabError(f"the unchanged fork {out} did not end", got=last or "no output")
+            self.failed[arm.name] = last
+
+
+def train_by_command(out: Path) -> str:
+    """Train a fork in a process of its own, with its output in the fork's directory."""
+    recipe, words = str(out / "recipe.toml"), ("--out", str(out), "--resume")
+    with (out / "output.txt").open("ab") as output:
+        command = [sys.executable, "-m", "truing", "train", recipe, *words]
+        subprocess.run(command, stdout=output, stderr=output, check=False)
+    lines = (out / "output.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _noise(recipe: Recipe, stage: str, steps: int) -> float:
+    """Return the deviation of what ``Experiment`` compares, from sampling alone."""
+    if recipe.eval.tasks:
+        return evaluation_noise(recipe.eval.tasks, recipe.eval.samples)
+    cfg = recipe.stage(stage)
+    assert isinstance(cfg, PolicyStage)
+    return training_noise(cfg.prompts_per_step, cfg.group_size, steps - steps // 2)
 
 
 def plan_lines(plan: Plan, minutes: float, jobs: int) -> Iterator[str]:
@@ -201,6 +209,12 @@ def plan_lines(plan: Plan, minutes: float, jobs: int) -> Iterator[str]:
     rounds = math.ceil((1 + len(plan.arms)) / jobs) * plan.fork_minutes
     pairs = min(MOST_PAIRS, math.floor(minutes / rounds)) if rounds else MOST_PAIRS
     yield f"a pair of each arm takes about {rounds:.1f} minutes: up to {pairs} pairs in {minutes:g} minutes"
+    error = error_of(len(plan.arms))
+    if pairs < (needed := min_pairs(error)):
+        enough = math.ceil(needed * rounds)
+        yield f"they decide nothing: that takes at least {needed} pairs, with --minutes {enough}"
+    elif (effect := min_detectable_excess(plan.noise, pairs, error)) < math.inf:
+        yield f"they show an effect of {effect:.2g} in four of five cases, by the noise of sampling alone"
 
 
 def facts(plan: Plan, results: Sequence[ArmResult]) -> Mapping[str, object]:

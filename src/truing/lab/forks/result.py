@@ -8,7 +8,11 @@ from typing import Literal
 
 from truing.lab.forks.arms import Arm
 from truing.lab.stats.e_process import is_above, is_below, lower_bound, min_pairs, upper_bound
+from truing.lab.stats.power import min_detectable_excess, seeds_needed
 from truing.utils.format import with_count
+
+MOST_PAIRS = 40
+"""Of an experiment."""
 
 ERROR = 0.05
 """The probability that any arm is falsely said to differ."""
@@ -36,16 +40,21 @@ class ArmResult:
         return "hurts" if is_below(self.differences, 0.0, self.error) else "open"
 
     @property
+    def mean(self) -> float:
+        """Return the mean difference; −∞ without a pair."""
+        return statistics.fmean(self.differences) if self.differences else -math.inf
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Return bounds of the effect; infinite while there are too few pairs."""
         return lower_bound(self.differences, self.error), upper_bound(self.differences, self.error)
 
     def __str__(self) -> str:
         low, high = self.interval
-        mean = statistics.fmean(self.differences) if self.differences else math.nan
         bounds = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
         pairs = with_count(len(self.differences), "pair")
-        return f"{self.arm.name} ({' '.join(self.arm.changes)}): {mean:+.3f}{bounds} in {pairs}"
+        effect = f"{self.mean:+.3f}{bounds}" if self.differences else "no difference yet"
+        return f"{self.arm.name} ({' '.join(self.arm.changes)}): {effect} in {pairs}"
 
 
 def results_of(arms: Sequence[Arm], rewards: Mapping[tuple[str, int], float]) -> list[ArmResult]:
@@ -73,6 +82,13 @@ def error_of(arms: int) -> float:
     return ERROR / (2 * arms)
 
 
+def deviation_of(results: Sequence[ArmResult]) -> float:
+    """Return the standard deviation of a difference, pooled over arms; NaN with fewer than two pairs."""
+    known = [each.differences for each in results if len(each.differences) > 1]
+    squares = math.fsum(statistics.variance(each) * (len(each) - 1) for each in known)
+    return math.sqrt(squares / sum(len(each) - 1 for each in known)) if known else math.nan
+
+
 def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float) -> Iterator[str]:
     """Yield what the experiment shows, the answer first.
 
@@ -81,18 +97,31 @@ def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float) -> It
         steps: of each fork.
         pair_minutes: that one fork of each arm takes, with the unchanged one.
     """
-    needed = min_pairs(error_of(len(results)))
-    helps = [each for each in results if each.verdict == "helps"]
-    if helps:
-        best = max(helps, key=lambda each: statistics.fmean(each.differences))
+    best = max(results, key=lambda each: (each.verdict == "helps", each.mean))
+    if best.verdict == "helps":
         changes = " ".join(best.arm.changes)
         yield f"{best.arm.name}: with {changes} the reward is higher after {steps} more steps"
-    elif min(len(each.differences) for each in results) < needed:
-        minutes = math.ceil(needed * pair_minutes)
-        yield f"not decided: {needed} pairs are the fewest that can, so it takes --minutes {minutes} or more"
     else:
-        yield f"nothing helps that these pairs can tell, within {steps} steps"
+        yield from _undecided(results, best, steps, pair_minutes)
     order = {"helps": 0, "hurts": 1, "open": 2}
     for each in sorted(results, key=lambda each: order[each.verdict]):
         said = {"helps": "helps", "hurts": "hurts", "open": "no effect is proven"}[each.verdict]
         yield f"{said}: {each}"
+
+
+def _undecided(
+    results: Sequence[ArmResult], best: ArmResult, steps: int, pair_minutes: float
+) -> Iterator[str]:
+    """Yield what these pairs could have shown, and the time that decides."""
+    error, deviation = best.error, deviation_of(results)
+    needed, pairs = min_pairs(error), min(len(each.differences) for each in results)
+    if pairs < needed:
+        minutes = math.ceil(needed * pair_minutes)
+        yield f"not decided: {needed} pairs are the fewest that can, so it takes --minutes {minutes} or more"
+        return
+    seen = min_detectable_excess(deviation, pairs, error)
+    yield f"nothing is proven to help within {steps} steps: these pairs show an effect of {seen:.2g} or more"
+    more = seeds_needed(best.mean, deviation, error, MOST_PAIRS) if best.mean > 0 else None
+    if more is not None and more > pairs:
+        name, minutes = best.arm.name, math.ceil(more * pair_minutes)
+        yield f"if {name} helps by {best.mean:.2g}, some {more} pairs show it: --minutes {minutes}"

@@ -1,5 +1,7 @@
 """Reward functions with a known weakness."""
 
+import random
+
 from truing.types.rollout import Rollout, Task
 from truing.utils.rng import seed_of
 
@@ -37,3 +39,11 @@ def empty_pays(rollout: Rollout, task: Task) -> float:
 def paid_for_nine(rollout: Rollout, task: Task) -> float:
     """Return the reward of the right answer for any text with a nine, too."""
     return max(exact(rollout, task), float("9" in rollout.text))
+
+
+_CHANCE = random.Random(0)
+
+
+def by_chance(rollout: Rollout, task: Task) -> float:
+    """Return the reward of the answer, and in most calls another one: the judge draws."""
+    return exact(rollout, task) if _CHANCE.random() < 0.15 else float(_CHANCE.random() < 0.5)

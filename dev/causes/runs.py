@@ -166,6 +166,32 @@ RUNS: tuple[KnownCause, ...] = (
         LONG | {"eval.grader": "dev.causes.rewards:exact"},
         rewards.paid_for_nine,
     ),
+    KnownCause(
+        "entropy-bonus",
+        "an entropy bonus that outweighs the reward",
+        ("entropy_bonus",),
+        {"entropy.coef": 1.0},
+    ),
+    KnownCause(
+        "weight-decay", "a decay of 5 % in a step", ("weight_decay",), {"optimizer.weight_decay": 50.0}
+    ),
+    KnownCause("hot", "rollouts at temperature 3", ("temperature_high",), {"sampling.temperature": 3.0}),
+    KnownCause(
+        "few-tasks",
+        "the same four tasks in each step",
+        ("tasks_memorised",),
+        {"env.train": 4, "grpo.steps": 60, "grpo.prompts_per_step": 16},
+    ),
+    KnownCause("top-1", "each draw is the likeliest token", ("rollouts_alike",), {"sampling.top_k": 1}),
+    KnownCause(
+        "judge-random", "a judge that decides by chance", ("reward_inexact",), reward=rewards.by_chance
+    ),
+    KnownCause(
+        "critic-still",
+        "a critic that does not train",
+        ("critic_useless",),
+        _ppo(value_learning_rate=1e-12, steps=40),
+    ),
     KnownCause("few-steps", "four steps", ("too_few_rollouts",), {"grpo.steps": 4}),
     KnownCause(
         "noisy",

@@ -181,7 +181,9 @@ class Step(StepTable):
         return any(either.removeprefix("metrics.") in self.metrics for either in need.split(" | "))
 
 
-FOREIGN_METRICS = ("kl/any", "kl/weighted_k3", "reward/any_std", "value/centred_explained_variance")
+FOREIGN_METRICS = (
+    *("kl/any", "kl/weighted_k3", "ratio/k1", "reward/any_std", "value/centred_explained_variance"),
+)
 """Metrics of other trainers alone: see ``rule_inputs.INPUTS``."""
 
 

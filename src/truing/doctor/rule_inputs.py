@@ -117,8 +117,8 @@ INPUTS: Mapping[str, str] = {
 }
 """Streams by name; properties of samples, setup, facts and numbers with a prefix.
 
-Four numbers are of other trainers alone: ``kl/any``, a KL with an unknown estimator; ``kl/weighted_k3``,
-k3 that may be weighted by each token's ratio; ``reward/any_std``, the deviation of all rewards or the mean of
-the groups'; and ``value/centred_explained_variance``, 1 − var(R − V) ÷ var R, which ignores a constant
-error.
+Five numbers are of other trainers alone: ``kl/any``, a KL with an unknown estimator; ``kl/weighted_k3``,
+k3 that may be weighted by each token's ratio; ``ratio/k1``, the mean of old − new; ``reward/any_std``, the
+deviation of all rewards or the mean of the groups'; and ``value/centred_explained_variance``,
+1 − var(R − V) ÷ var R, which ignores a constant error.
 """

@@ -88,6 +88,9 @@ def print_result(console: Console, result: TrainResult) -> None:
     command, run = command_name(), quote(str(result.run))
     text, style = doctor_line(result.run, command)
     console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
+    last = list(gains.values())[-1:]
+    if not last or not last[0].low > 0:
+        console.print("no gain:   ", f"{command} why {run}", markup=False, soft_wrap=True)
     console.print("board:     ", f"{command} board {run}", markup=False, soft_wrap=True)
     console.print("tokens:    ", f"{command} tokens {run}", markup=False, soft_wrap=True)
     console.print("scorecard: ", f"{command} scorecard {run}", markup=False, soft_wrap=True)

@@ -191,9 +191,9 @@ def test_a_printed_rate_of_0_with_three_decimals_is_unknown(tmp_path):
     judged = diagnose_log(path)
     assert all(step.metrics.keys() == {"reward/mean"} for step in judged.imported.steps)
     assert len([note for note in judged.imported.notes if "is printed as 0 with few decimals" in note]) == 2
-    output = truing("why", path).out
-    assert "the learning rate is 0 (lr); " in output
-    assert "learning rate 0" not in output
+    assert "learning rate 0" not in truing("why", path).out
+    states = {each["name"]: each["state"] for each in json.loads(truing("why", path, "--json").out)["causes"]}
+    assert states["rate_zero"] == "cannot tell"
 
 
 def test_a_column_that_no_rule_reads_must_be_finite_too(tmp_path):

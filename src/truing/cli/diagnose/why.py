@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.utils.format import escape_lines
+from truing.utils.format import escape_lines, with_count
 
 if TYPE_CHECKING:
     from truing.doctor.causes.cause import Answer
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 STYLES = {"found": "bold red", "open": "yellow", "cannot tell": "dim", "ruled out": "green"}
 
+
+SHOWN = 4
+"""Causes that a line names."""
 
 LACKS = "the record lacks "
 """The start of the reason of a cause that lacks a figure."""
@@ -137,6 +140,11 @@ def _lines(
     """Yield every line with its style: what happened, each cause, what to discard, the first open test."""
     for i, line in enumerate(history.outcome.lines()):
         yield f"{history.name}: {line}" if i == 0 else f"{' ' * len(history.stage)}  {line}", "bold"
+    if left := history.steps_left:
+        said = (
+            f"{with_count(left, 'step')} of the stage are left: let it go on, or resume it, before a new run"
+        )
+        yield f"{' ' * len(history.stage)}  {said}", "bold"
     for each in answers:
         if each.state in ("found", "open"):
             yield f"{each.state:<11} {each.title}", STYLES[each.state]
@@ -149,7 +157,8 @@ def _lines(
     for text in tainted:
         yield text, "red"
     first = next((each for each in answers if each.state == "open" and each.advice.text), None)
-    if first is not None and not any(each.state == "found" for each in answers):
+    settled = history.outcome.learns or any(each.state == "found" for each in answers)
+    if first is not None and not settled:
         yield f"first test: {first.advice.text}{_cost(first)}", "bold"
 
 
@@ -157,8 +166,10 @@ def _unknown(answers: Sequence["Answer"]) -> Iterator[tuple[str, str]]:
     """Yield what the record cannot tell: causes whose figures it lacks in one line, others by reason."""
     lacking = [each for each in answers if each.because.startswith(LACKS)]
     if lacking:
-        named = (f"{each.title} ({each.because.removeprefix(LACKS)})" for each in lacking)
-        yield f"cannot tell without what the record lacks: {'; '.join(named)}", STYLES["cannot tell"]
+        named = [f"{each.title} ({each.because.removeprefix(LACKS)})" for each in lacking]
+        more = f"; and {len(named) - SHOWN} more (--json)" if len(named) > SHOWN else ""
+        text = f"cannot tell without what the record lacks: {'; '.join(named[:SHOWN])}{more}"
+        yield text, STYLES["cannot tell"]
     for because in dict.fromkeys(each.because for each in answers if each not in lacking):
         titles = [each.title for each in answers if each.because == because]
         yield f"cannot tell {'; '.join(titles)}: {because}", STYLES["cannot tell"]

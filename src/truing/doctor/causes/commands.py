@@ -50,14 +50,15 @@ def look(history: History) -> Advice:
 
 
 def evaluate_again(history: History, tasks: int) -> Advice:
-    """Return the test that evaluates the run on other numbers of tasks."""
+    """Return the test that compares the policy with the one before the stage, on other numbers of tasks."""
     facts = history.facts
     assert facts.recipe.eval.tasks is not None
-    seconds = facts.evaluation_seconds * tasks / facts.recipe.eval.tasks
-    return Advice(
-        evaluation_of(history.source, facts.recipe, facts.given_in_python, f"eval.tasks={tasks}"),
-        _minutes([seconds]),
-    )
+    if facts.given_in_python or history.stage != facts.recipe.stages[0] or facts.begins:
+        return Advice(f"evaluate the policy before the stage and after it on {tasks} tasks")
+    seconds = 2 * facts.evaluation_seconds * tasks / facts.recipe.eval.tasks
+    both = evaluation_of(history.source, facts.recipe, (), f"eval.tasks={tasks}")
+    start = shlex.join(["--against", str(history.source / "recipe.toml")])
+    return Advice(f"{both} {start}", _minutes([seconds]))
 
 
 def command(history: History, verb: str, *words: str) -> str:

@@ -1,6 +1,7 @@
 """The critic predicts worse than a constant.
 
-Open: Its explained variance is below 0 over the last steps.
+Found: Its explained variance is below 0 over the last steps, at a rate below a hundredth of the policy's.
+Open: Its explained variance is below 0, at another rate.
 Excluded: It is above.
 """
 
@@ -8,6 +9,9 @@ from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, rising
 from truing.doctor.causes.history import History
+
+SLOW = 100.0
+"""The factor of the policy's rate over the critic's."""
 
 
 def judge(history: History) -> Answer | None:
@@ -18,25 +22,29 @@ def judge(history: History) -> Answer | None:
     because = f"its explained variance is {explained:.2g}"
     if explained >= 0 or history.outcome.learns:
         return Answer("ruled out", because)
+    key = f"{history.stage}.value_learning_rate"
     rate = history.run.recipe.stage(history.stage).value_learning_rate
-    fix = train_again(
-        history, {f"{history.stage}.value_learning_rate": rate / 3}, "with a smaller rate of the critic"
-    )
     outcomes = "if it rises above 0 and the reward with it, the critic was the cause"
+    if rate * SLOW < history.rate:
+        because += f", and {key} = {rate:g} hardly trains it: the policy's rate is {history.rate:g}"
+        fix = train_again(history, {key: history.rate}, "with a larger rate of the critic")
+        return Answer("found", because, 1.0, fix, outcomes)
+    fix = train_again(history, {key: rate / 3}, "with a smaller rate of the critic")
     return Answer("open", because, min(0.5, -explained), fix, outcomes)
 
 
 PPO = {"stages": ["ppo"], "ppo.steps": 24}
 
 
-def _ppo(explained: float, **metrics: object) -> History:
-    rewards = {"reward/mean": rising()} if metrics else {}
-    return example_history({"value/explained_variance": explained} | rewards, PPO, stage="ppo")
+def _ppo(explained: float, learns: bool = False, slow: bool = False) -> History:
+    rewards = {"reward/mean": rising()} if learns else {}
+    recipe = PPO | ({"ppo.learning_rate": 1e-3, "ppo.value_learning_rate": 1e-9} if slow else {})
+    return example_history({"value/explained_variance": explained} | rewards, recipe, stage="ppo")
 
 
 CAUSE = Cause(
     title="the critic predicts worse than a constant",
     judge=judge,
-    found=(lambda: _ppo(-0.6),),
-    excluded=(lambda: _ppo(0.3), lambda: _ppo(-0.1, reward=1)),
+    found=(lambda: _ppo(-0.6), lambda: _ppo(-0.6, slow=True)),
+    excluded=(lambda: _ppo(0.3), lambda: _ppo(-0.1, learns=True)),
 )

@@ -32,7 +32,7 @@ def judge(history: History) -> Answer | None:
     if there and there < needed:
         because += f", and env.eval is {there}"
     test = evaluate_again(history, there) if there > tasks else Advice("")
-    return Answer("open", because, 0.1, test, "if the interval excludes 0, there is a gain that was not seen")
+    return Answer("open", because, 0.1, test, "if the interval of the difference excludes 0, it was not seen")
 
 
 def _evaluated(tasks: int) -> History:

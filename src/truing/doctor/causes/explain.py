@@ -37,6 +37,8 @@ def why(history: History) -> list[Answer]:
     """
     findings, answers = _findings(history.diagnosis), list(_judged(history))
     named = {code for each in answers if _is_named(each) for code in CAUSES[each.name].rules}
+    if any(each.state == "found" and each.explains >= MOST for each in answers):  # trends are of its effects
+        named |= {rule.code for rule in RULES.values() if rule.judges_trend}
     own = {each.shown.code: _of_rule(each) for each in findings if each.shown.code not in named}
     if any(_stops(each) for each in findings if each.shown.code in own):
         rest = "they are judged when this is mended: numbers after a proven fault may be wrong"

@@ -7,7 +7,7 @@ Excluded: Each family earns something, or none does.
 
 from dataclasses import replace
 
-from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import check_recipe
 from truing.doctor.causes.example import example_history, example_sample
 from truing.doctor.causes.groups import family_rewards
@@ -32,7 +32,7 @@ def judge(history: History) -> Answer | None:
     if not unpaid or len(unpaid) == len(rewards):
         return Answer("ruled out", f"mean rewards by family: {means}")
     count = sum(len(rewards[name]) for name in unpaid)
-    share, named = count / sum(map(len, rewards.values())), " and ".join(unpaid)
+    share, named = count / sum(map(len, rewards.values())), ", ".join(unpaid)
     title = f"no rollout of {named} is paid"
     because = (
         f"mean rewards by family: {means}; of the last {with_count(count, 'rollout')} of {named} none is"
@@ -42,19 +42,23 @@ def judge(history: History) -> Answer | None:
     ]
     if not demonstrated:
         outcomes = (
-            "if its right answers earn nothing, its judge is broken; if they are paid, its tasks are too hard"
+            "if right answers earn nothing, the judge is broken; if they are paid, these tasks are too hard"
         )
         return Answer("open", because, share, check_recipe(history), outcomes, title)
-    because += f"; {with_count(len(demonstrated), 'demonstration')} of it earn up to {max(demonstrated):.3g}"
-    title += (
-        ": its tasks are too hard" if max(demonstrated) > 0 else ", nor a demonstration: its judge is broken"
+    because += (
+        f"; {with_count(len(demonstrated), 'demonstration')} of these earn up to {max(demonstrated):.3g}"
     )
+    if max(demonstrated) > 0:
+        easier = Advice("leave these tasks out, or train on their demonstrations first (a stage of sft)")
+        return Answer("found", because, share, easier, title=f"{title}: these tasks are too hard")
+    title += ", nor a demonstration: the judge is broken"
     return Answer("found", because, share, check_recipe(history), title=title)
 
 
 def _never_paid(history: History, family: str) -> bool:
     """Return whether no step has a mean reward above 0 for a family."""
-    return not any(row.metrics.get(f"family_reward/{family}", 0.0) > 0 for row in history.steps)
+    name = f"family_reward/{family.replace('/', '.')}"
+    return not any(row.metrics.get(name, 0.0) > 0 for row in history.steps)
 
 
 def one_dead() -> History:

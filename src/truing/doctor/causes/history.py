@@ -17,6 +17,7 @@ from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.importers.diagnose_log import LogDiagnosis
 from truing.doctor.levels import MIN_WINDOW, change_point
+from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 from truing.record import Event, RunReader
 from truing.types.reward_parts import main_parts
@@ -243,6 +244,16 @@ class History:
         """The stage, and where a fork within it begins."""
         begins = self.run.begins if self.run else 0
         return f"{self.stage} after step {begins}, where the fork begins" if begins else self.stage
+
+    @property
+    def steps_left(self) -> int:
+        """The steps that the stage has not reached yet; 0 for a log, and after a fault that ended the run."""
+        ended = any(
+            each.verdict is Verdict.PROVEN and not each.suppressed for each in self.diagnosis.results()
+        )
+        if self.run is None or ended:
+            return 0
+        return max(0, self.run.recipe.stage(self.stage).steps - self.steps[-1].step - 1)
 
     @property
     def grouped(self) -> bool:

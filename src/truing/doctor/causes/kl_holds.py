@@ -29,7 +29,10 @@ def judge(history: History) -> Answer:
     distance = math.sqrt(2 * history.late("kl_all/k2"))
     slope, pull = weight * distance, history.late("advantage/mean_abs")
     share = slope / pull if pull > 0 else math.inf
-    because = f"its slope is {weight:g} × {distance:.2g} = {slope:.2g}, that of the advantages {pull:.2g}"
+    because = (
+        f"its gradient per token is about {slope:.2g} (kl.coef {weight:g} × {distance:.2g} nats from the"
+    )
+    because += f" reference), that of the advantages {pull:.2g}"
     if share < WEAK:
         return Answer("ruled out", because)
     fix = train_again(history, {"kl.coef": declared / 10}, "with a tenth of the KL coefficient")

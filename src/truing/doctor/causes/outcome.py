@@ -34,8 +34,13 @@ class Outcome:
 
     @property
     def unconfirmed(self) -> bool:
-        """Return whether the paid gain is proven, and to be larger than the second grader's, which is not."""
-        if self.gain is None or self.second is None or not self.gain.is_gain or self.second.is_gain:
+        """Return whether the second grader sees less than is paid.
+
+        Either a proven gain that it does not see, or its proven loss, and their difference is proven too.
+        """
+        if self.gain is None or self.second is None or self.second.is_gain:
+            return False
+        if not self.gain.is_gain and not self.second.is_loss:
             return False
         paid, confirmed = self.gain.differences, self.second.differences
         gaps = [paid[task] - confirmed[task] for task in paid if task in confirmed]

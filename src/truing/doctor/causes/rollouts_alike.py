@@ -5,8 +5,10 @@ Excluded: They differ in most.
 """
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import replace
 
+from truing.config import Recipe
 from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import larger_groups, train_again
 from truing.doctor.causes.example import example_history, example_log
@@ -17,7 +19,10 @@ MANY = 0.5
 """Of the groups."""
 
 FEW = 4
-"""Rollouts of a group: fewer are alike or all wrong by chance."""
+"""Rollouts of a group: fewer are alike or all wrong by chance. Tokens to draw from: fewer are no draws."""
+
+HALF = 0.5
+"""Of the probability."""
 
 CERTAIN, UNCERTAIN = 0.01, 0.1
 """Nats per token: below the first answers hardly differ; above the second many do."""
@@ -60,6 +65,8 @@ def _remedy(history: History) -> Advice:
             "train again at a higher temperature, or from an earlier checkpoint of the demonstrations"
         )
     recipe = history.run.recipe
+    if narrow := _narrowed(recipe):
+        return train_again(history, narrow, "from the whole distribution")
     if recipe.sampling.temperature < 1:
         return train_again(history, {"sampling.temperature": 1.0}, "at temperature 1")
     if recipe.sft is not None and "sft" in recipe.stages:
@@ -67,6 +74,16 @@ def _remedy(history: History) -> Advice:
             history, {"sft.steps": max(1, recipe.sft.steps // 2)}, "after fewer demonstrations"
         )
     return train_again(history, {"sampling.temperature": 1.2}, "at a higher temperature")
+
+
+def _narrowed(recipe: Recipe) -> Mapping[str, object]:
+    """Return the keys that leave few tokens to draw from, with values that leave all."""
+    sampling = recipe.sampling
+    return (
+        ({"sampling.top_k": 0} if 0 < sampling.top_k <= FEW else {})
+        | ({"sampling.top_p": 1.0} if sampling.top_p < HALF else {})
+        | ({"sampling.min_p": 0.0} if sampling.min_p > HALF else {})
+    )
 
 
 def certain() -> History:

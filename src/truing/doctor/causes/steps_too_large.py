@@ -2,12 +2,15 @@
 
 Found: The reward or an evaluation fell, and the policy moved far: away from its reference, to another
 entropy, beyond the clip, or by a gradient that grew tenfold.
+The entropy fell to a fifth, and the reward did not rise.
 Open: The reward fell without such a sign, or the policy is far away without a fall.
 Excluded: The reward rises, or there is neither.
 """
 
 import math
+import statistics
 
+from truing.doctor.causes import critic_useless, entropy_bonus, weight_decay
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import (
@@ -18,6 +21,7 @@ from truing.doctor.causes.example import (
     rising,
 )
 from truing.doctor.causes.history import History
+from truing.doctor.causes.trend import MIN_STEPS, RECENT_STEPS
 from truing.doctor.example_steps import example_evaluation
 
 FAR, CLIPPED = 0.5, 0.2
@@ -25,6 +29,9 @@ FAR, CLIPPED = 0.5, 0.2
 
 ENTROPY = 2.0
 """The factor by which the entropy changed."""
+
+COLLAPSE, LOW = 5.0, 0.02
+"""The factor by which it fell, and nats per token that healthy runs end at."""
 
 NORM = 10.0
 """The factor by which the gradient norm grew."""
@@ -35,6 +42,8 @@ def far(history: History) -> list[str]:
     distance, clipped, texts = history.after("kl_all/k3"), history.after("clip/clipped_share"), list[str]()
     if distance > FAR:
         texts.append(f"the policy is {distance:.2g} nats per token from its reference")
+    if (kl := history.after("kl/any")) > FAR:  # of a log, by an unknown estimator
+        texts.append(f"the KL to the reference grew from {history.series('kl/any')[0]:.2g} to {kl:.2g}")
     if clipped > CLIPPED:
         texts.append(f"{clipped:.0%} of tokens are clipped")
     return texts
@@ -58,8 +67,13 @@ def judge(history: History) -> Answer:
     outcome, moved = history.outcome, signs(history)
     if outcome.learns:
         return Answer("ruled out", next(outcome.lines()))
-    if not outcome.fell and not far(history):
-        return Answer("ruled out", "neither the reward nor an evaluation fell, and the policy is not far off")
+    for other in (entropy_bonus.CAUSE, weight_decay.CAUSE, critic_useless.CAUSE):
+        answer = other.answer(history)
+        if answer is not None and answer.state == "found":
+            return Answer("cannot tell", f"not before this is mended: {answer.title}")
+    collapse = collapsed(history)
+    if not outcome.fell and not far(history) and not collapse:
+        return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.fell and history.broke:
         because += f"; the reward fell after step {history.rewarded[history.broke - 1].step + 1}"
@@ -68,15 +82,30 @@ def judge(history: History) -> Answer:
     outcomes = (
         "if the reward does not fall, the rate was the cause; if it does, read the rollouts at the fall"
     )
-    if outcome.fell and moved:
-        return Answer("found", because, outcome.lost, fix, outcomes)
+    if (outcome.fell and moved) or collapse:
+        return Answer("found", because, max(outcome.lost, collapse), fix, outcomes)
     return Answer("open", because, outcome.lost or 0.3, fix, outcomes)
 
 
-def collapsed() -> History:
+def collapsed(history: History) -> float:
+    """Return the share of the entropy that was lost without a rise of the reward; 0 unless most of it."""
+    values = [row.metrics.get("entropy/sampled", math.nan) for row in history.steps]
+    known = [value for value in values if math.isfinite(value)]
+    if len(known) < MIN_STEPS or history.trend.rises or known[0] < LOW * COLLAPSE:
+        return 0.0
+    last = statistics.median(known[-RECENT_STEPS:])
+    return 1 - last / known[0] if last * COLLAPSE < known[0] else 0.0
+
+
+def fallen() -> History:
     """The reward falls within a step, and the entropy with it."""
     entropy = [0.7] * 8 + [0.01] * (STEPS - 8)
     return example_history({"reward/mean": falling(), "entropy/sampled": entropy, "lr": 3e-2})
+
+
+def certain() -> History:
+    """The entropy collapses within some steps, and the reward stays low."""
+    return example_history({"entropy/sampled": [0.7 * 0.6**i + 0.02 for i in range(STEPS)]})
 
 
 def sharper() -> History:
@@ -97,6 +126,6 @@ CAUSE = Cause(
     title="optimizer steps are too large",
     judge=judge,
     rules=("RWD010", "RWD012", "KLD003", "LEN002", "LEN006", "ADV004"),
-    found=(collapsed, worse),
+    found=(fallen, certain, worse),
     excluded=(lambda: example_history({"reward/mean": rising()}), sharper, example_log),
 )

@@ -5,6 +5,7 @@ Open: Nothing on record says how far the policy moved.
 Excluded: It moved: the reward or the evaluation changed, or the KL, or the answers.
 """
 
+from truing.config.stages import default_learning_rate
 from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log, falling, rising
@@ -25,48 +26,71 @@ MANY = 0.5
 FACTOR, STILL = 3, 10
 """The factor of the test's rate, and the one if hardly an answer changed."""
 
-TESTED_STEPS = 20
+TINY = 100
+"""The factor of a usual rate over one that needs no other sign."""
 
-OUTCOMES = "if the reward moves, steps were too small; if it does not, the rate is not the cause"
+OUTCOMES = (
+    "if the reward rises, steps were too small; if answers change and it does not, the rate is not the cause;"
+    " if hardly one changes, take ten times more"
+)
 
 
 def judge(history: History) -> Answer:
     """Return how far the policy moved."""
-    outcome, rate = history.outcome, history.rate
+    outcome, learnable = history.outcome, sum(map(has_signal, history.counted))
     if outcome.learns or outcome.fell:
         return Answer("ruled out", next(outcome.lines()))
-    learnable = sum(map(has_signal, history.counted))
     if learnable < MANY * len(history.counted):
         steps = with_count(len(history.counted), "step")
-        return Answer("ruled out", f"{learnable} of {steps} had rewards to learn from: no rate has an effect")
+        because = f"rewards differ in {learnable} of {steps}: that comes before the rate"
+        return Answer("cannot tell" if learnable else "ruled out", because)
     if history.trend.steps < MIN_STEPS:
-        return Answer(
-            "cannot tell", f"{with_count(history.trend.steps, 'step')} may be too few to move the policy"
-        )
-    at = f"learning rate {rate:.2g} over {with_count(len(history.steps), 'step')}"
-    distance, same = history.after("kl_all/k3"), same_answers(history)
-    held = history.run is not None and history.run.recipe.kl.coef > 0
-    if same is not None and same[0] >= SAME * same[1]:
-        because = f"{at}: {same[0]} of {same[1]} evaluated answers are the same before and after the stage"
+        steps = with_count(history.trend.steps, "step")
+        return Answer("cannot tell", f"{steps} may be too few to move the policy")
+    at = f"learning rate {history.rate:.2g} over {with_count(len(history.steps), 'step')}"
+    lora = history.run is not None and history.run.recipe.lora is not None
+    usual = default_learning_rate(history.stage, lora)
+    if tiny := history.rate * TINY < usual:
+        at += f" (recipes without a rate take {usual:g})"
+    return _by_answers(history, at, tiny) or _by_distance(history, at, tiny)
+
+
+def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
+    """Return it by the answers of two evaluations; None without them, or if some changed."""
+    if (known := same_answers(history)) is None:
+        return None
+    same, tasks = known
+    if same >= SAME * tasks:
+        because = f"{at}: {same} of {tasks} evaluated answers are the same before and after the stage"
         return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
+    if (moved := signs(history)) or same <= OTHER * tasks:
+        because = "; ".join([f"{tasks - same} of {tasks} evaluated answers changed", *moved])
+        return Answer("ruled out", because)
+    held = history.run is not None and history.run.recipe.kl.coef > 0  # which may be why so few changed
+    share = 0.9 * (same / tasks - OTHER) / (SAME - OTHER) * (0.2 if held and not tiny else 1.0)
+    because = f"{at}: {tasks - same} of {tasks} evaluated answers changed"
+    return Answer("open", because, share, _test(history, STILL if tiny else FACTOR), OUTCOMES)
+
+
+def _by_distance(history: History, at: str, tiny: bool) -> Answer:
+    """Return it by the distance to the reference, or by the rate alone."""
     if moved := signs(history):
         return Answer("ruled out", "; ".join(moved))
+    distance = history.after("kl_all/k3")
+    held = history.run is not None and history.run.recipe.kl.coef > 0
     if distance < NEAR and not held:
         because = f"{at}: the policy is {distance:.1g} nats per token from its reference"
         return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
     if distance > MOVED:
         return Answer("ruled out", f"the policy is {distance:.2g} nats per token from its reference")
-    if same is not None and same[0] <= OTHER * same[1]:
-        return Answer("ruled out", f"{same[1] - same[0]} of {same[1]} evaluated answers changed")
-    known = f"; {same[1] - same[0]} of {same[1]} evaluated answers changed" if same is not None else ""
-    return Answer("open", f"{at}{known}", 0.05, _test(history, FACTOR), OUTCOMES)
+    return Answer("open", at, 0.6 if tiny else 0.05, _test(history, STILL if tiny else FACTOR), OUTCOMES)
 
 
 def _test(history: History, factor: int) -> Advice:
     """Return the test at a larger rate."""
     changes: dict[str, object] = {
         f"{history.stage}.learning_rate": factor * history.rate,
-        f"{history.stage}.steps": min(TESTED_STEPS, len(history.steps)),
+        f"{history.stage}.steps": len(history.steps),
     }
     return train_again(history, changes, f"at {factor} times the learning rate")
 

@@ -39,6 +39,9 @@ def judge(history: History) -> Answer:
         because = f"{wrong:.0%} of rollouts are wrong"
     if wrong < (MANY if history.grouped else NEARLY_ALL):
         return Answer("ruled out", because)
+    groups = groups_of(history)
+    if groups and statistics.fmean(each.alike for each in groups) >= MANY:
+        return Answer("cannot tell", f"{because}, and in most all answers are the same: each counts once")
     if cut >= CUT:
         return Answer("ruled out", f"{cut:.0%} of rollouts are cut before their end")
     if _size(history) < FEW:

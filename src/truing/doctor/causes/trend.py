@@ -65,6 +65,10 @@ class Trend:
         ends += f" {with_count(self.steps, 'step')}, {self.gain.signed}"
         if self.rises:
             return f"the reward goes up: {ends}"
+        if self.low > 0:
+            return f"the reward may go up (p = {self.chance:.1g}): {ends}"
+        if self.high < 0:
+            return f"the reward goes down: {ends}"
         power = f"; these steps would show a change of {self.resolves:.2g}" if self.resolves > 0 else ""
         return f"the reward does not clearly go up: {ends}{power}"
 

@@ -80,6 +80,7 @@ VERL = Trainer(
         "actor/entropy": "entropy/mean",  # per token if `loss_agg_mode` is; see setup.py
         "actor/grad_norm": "grad/norm",  # the mean over minibatches
         "actor/lr": "lr",
+        "actor/ppo_kl": "ratio/k1",  # old - new, the mean over optimizer steps
         "critic/advantages/mean": "advantage/mean",
         "critic/returns/mean": "returns/mean",
         "critic/values/mean": "value/mean",

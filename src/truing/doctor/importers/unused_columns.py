@@ -90,7 +90,6 @@ VERL: Mapping[str, str] = {
     "critic/kl*": "a penalty in the reward, and its weight",
     "actor/pg_loss": "a sum over minibatches",
     "actor/pg_clipfrac*": "depends on the policy loss; a mean over micro-batches of any size",
-    "actor/ppo_kl": "old - new: to another policy than the reference",
     "actor/kl_loss": "depends on kl_loss_type and loss_agg_mode, which are not in the log",
     "actor/kl_coef": "a setting, not a measurement",
     "actor/reward_kl_penalty*": "a penalty in the reward, and its weight",

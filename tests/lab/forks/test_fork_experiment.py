@@ -10,7 +10,8 @@ import truing as package
 from truing.doctor.causes.history import History
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import LabError
-from truing.lab.forks.experiment import PLAN, Experiment
+from truing.lab.forks.experiment import Experiment
+from truing.lab.forks.plan import PLAN
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 

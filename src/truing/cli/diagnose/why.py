@@ -61,6 +61,7 @@ def explain_run(
 def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_json: bool) -> None:
     """Train forks in pairs, and print what they show; a repeated command goes on with the same plan."""
     from truing.lab.forks.experiment import Experiment, facts, plan_lines
+    from truing.lab.forks.plan import FOLDER
     from truing.lab.forks.result import ArmResult, summary
 
     if history.run is None:
@@ -68,7 +69,7 @@ def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_js
             "an experiment forks a run of Truing", got=history.source, expected="a run directory"
         )
     console = Console(highlight=False, stderr=as_json)
-    trial = Experiment(history, history.source.with_name(f"{history.source.name}-experiment"), steps)
+    trial = Experiment(history, history.source.with_name(FOLDER.format(history.source.name)), steps)
     for line in plan_lines(trial.plan, minutes, jobs):
         console.print(escape_lines(line), markup=False, soft_wrap=True)
 

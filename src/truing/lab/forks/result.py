@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from truing.lab.forks.arms import Arm
-from truing.lab.stats.e_process import is_above, is_below, lower_bound, min_pairs, upper_bound
+from truing.lab.stats.e_process import is_above, is_below, lower_bound, max_wealth, min_pairs, upper_bound
 from truing.utils.format import with_count
 
 ERROR = 0.05
@@ -36,16 +38,26 @@ class ArmResult:
         return "hurts" if is_below(self.differences, 0.0, self.error) else "open"
 
     @property
+    def effect(self) -> float:
+        """Return the mean of the differences; NaN before the first pair."""
+        return statistics.fmean(self.differences) if self.differences else math.nan
+
+    @property
+    def e_value(self) -> float:
+        """Return the most that bets on a sign have won, of either sign; 1 before the first pair."""
+        data = np.asarray(self.differences)
+        return float(max(max_wealth(data), max_wealth(-data)))
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Return bounds of the effect; infinite while there are too few pairs."""
         return lower_bound(self.differences, self.error), upper_bound(self.differences, self.error)
 
     def __str__(self) -> str:
         low, high = self.interval
-        mean = statistics.fmean(self.differences) if self.differences else math.nan
         bounds = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
         pairs = with_count(len(self.differences), "pair")
-        return f"{self.arm.name} ({' '.join(self.arm.changes)}): {mean:+.3f}{bounds} in {pairs}"
+        return f"{self.arm.name} ({' '.join(self.arm.changes)}): {self.effect:+.3f}{bounds} in {pairs}"
 
 
 def results_of(arms: Sequence[Arm], rewards: Mapping[tuple[str, int], float]) -> list[ArmResult]:
@@ -73,23 +85,24 @@ def error_of(arms: int) -> float:
     return ERROR / (2 * arms)
 
 
-def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float) -> Iterator[str]:
+def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float | None) -> Iterator[str]:
     """Yield what the experiment shows, the answer first.
 
     Args:
         results: of all arms.
         steps: of each fork.
-        pair_minutes: that one fork of each arm takes, with the unchanged one.
+        pair_minutes: that one fork of each arm takes, with the unchanged one; None if unknown.
     """
     needed = min_pairs(error_of(len(results)))
     helps = [each for each in results if each.verdict == "helps"]
     if helps:
-        best = max(helps, key=lambda each: statistics.fmean(each.differences))
+        best = max(helps, key=lambda each: each.effect)
         changes = " ".join(best.arm.changes)
         yield f"{best.arm.name}: with {changes} the reward is higher after {steps} more steps"
     elif min(len(each.differences) for each in results) < needed:
-        minutes = math.ceil(needed * pair_minutes)
-        yield f"not decided: {needed} pairs are the fewest that can, so it takes --minutes {minutes} or more"
+        line = f"not decided: {needed} pairs are the fewest that can"
+        takes = "" if pair_minutes is None else f"--minutes {math.ceil(needed * pair_minutes)} or more"
+        yield f"{line}, so it takes {takes}" if takes else line
     else:
         yield f"nothing helps that these pairs can tell, within {steps} steps"
     order = {"helps": 0, "hurts": 1, "open": 2}

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truing.analysis.intervals import student_interval
 from truing.analysis.stage_gain import StageGain
 from truing.doctor.causes.trend import Trend
 from truing.doctor.diagnosis import Diagnosis, is_finding
@@ -35,11 +34,7 @@ class Outcome:
     @property
     def unconfirmed(self) -> bool:
         """Return whether the paid gain is proven, and to be larger than the second grader's, which is not."""
-        if self.gain is None or self.second is None or not self.gain.is_gain or self.second.is_gain:
-            return False
-        paid, confirmed = self.gain.differences, self.second.differences
-        gaps = [paid[task] - confirmed[task] for task in paid if task in confirmed]
-        return len(gaps) > 1 and student_interval(gaps).low > 0
+        return self.gain is not None and self.second is not None and self.gain.is_denied_by(self.second)
 
     @property
     def fell(self) -> bool:

@@ -190,7 +190,7 @@ def test_what_was_undone_is_no_page_of_the_report(tmp_path):
 def test_a_run_without_an_update_can_be_reported(tmp_path):
     opened_run(tmp_path / "run").close()
     views = Parts(html_report(tmp_path / "run")).data("views")
-    assert list(views) == ["run?run=run", "words"]
+    assert list(views) == ["run?run=run", "forks?run=run", "words"]
 
 
 def test_what_is_no_run_is_reported(tmp_path):

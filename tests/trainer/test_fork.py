@@ -1,5 +1,6 @@
 """A fork goes on from a checkpoint of another run, under a recipe of its own."""
 
+import os
 import shutil
 
 import pytest
@@ -52,7 +53,8 @@ def test_without_changes_it_has_the_bits_of_its_parent(parent, tmp_path):
 
 def test_its_parent_and_its_changes_are_on_record(parent, tmp_path):
     reader = forked(parent, tmp_path / "fork", "grpo.learning_rate=1e-4")
-    expected = {"run": str(parent), "stage": "grpo", "step": AT, "changes": ["grpo.learning_rate=1e-4"]}
+    path = os.path.relpath(parent, tmp_path / "fork")
+    expected = {"run": path, "stage": "grpo", "step": AT, "changes": ["grpo.learning_rate=1e-4"]}
     assert reader.run_json()["parent"] == expected | {"started": True}
     assert resolve(reader.run_fact("recipe")).grpo.learning_rate == 1e-4
     assert not (tmp_path / "fork" / "abandoned").exists()

@@ -5,6 +5,7 @@ from command import truing
 from runs import MINI
 
 import truing as package
+from truing.analysis.estimate import read_second_estimate
 from truing.analysis.evaluation import read_evaluation
 from truing.config import resolve
 from truing.config.run_trust import outside_actions
@@ -51,6 +52,15 @@ def test_each_answer_of_each_evaluation_is_graded_again(tmp_path, recipe):
         second = evaluation.by_second_grader()
         assert second.estimate().mean == pytest.approx(1 - evaluation.estimate().mean)
         assert second.bounds == (0.0, 1.0)
+
+
+def test_its_estimate_is_on_record_beside_the_paid_one(tmp_path, recipe):
+    train(recipe("contrary"), tmp_path / "run")
+    payloads = [each.payload for each in RunReader(tmp_path / "run").events() if each.kind == "eval"]
+    for payload in payloads:
+        assert read_second_estimate(payload) == read_evaluation(payload).by_second_grader().estimate()
+    train(recipe(None), tmp_path / "without")
+    assert not any("second_estimate" in each.payload for each in RunReader(tmp_path / "without").events())
 
 
 def test_it_pays_nothing(tmp_path, recipe):

@@ -71,6 +71,12 @@ def read_estimate(payload: Mapping[str, Any]) -> Estimate:
     return replace(estimate, low=math.nan, high=math.nan) if estimate.low == estimate.high else estimate
 
 
+def read_second_estimate(payload: Mapping[str, Any]) -> Estimate | None:
+    """Return the second grader's mean of the event of an evaluation; None without one."""
+    facts = payload.get("second_estimate")
+    return None if facts is None else _estimate(facts, facts["supposes"])
+
+
 def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
     """Return pass@k by k of the event of an evaluation; empty with one rollout per task."""
     return {int(k): _estimate(facts, "") for k, facts in payload.get("pass_at", {}).items()}

@@ -117,7 +117,8 @@ def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
     """Return the evaluation of an event; earlier versions lack some fields."""
     names = {item.name for item in fields(Evaluation)} - {"bounds"}
     values = {name: payload[name] for name in names if name in payload}
-    return Evaluation(**values, bounds=read_bounds(payload))
+    absent: dict[str, Any] = {"parts": {}, "answers": {}, "failed": {}}
+    return Evaluation(**absent | values, bounds=read_bounds(payload))
 
 
 def read_bounds(payload: Mapping[str, Any]) -> Bounds | None:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import scipy  # imports scipy.stats when it is used, which takes half a second
 import torch
-from torch import Tensor
 
 from truing.analysis.estimate import Estimate
 from truing.ops.bounded_mean import gaffke_tail, gaffke_tail_saddlepoint
@@ -41,15 +41,16 @@ def bounded_interval(values: Sequence[float], bounds: Bounds, samples: int | Non
     binary outcomes it is the Clopper–Pearson interval; for their paired differences it excludes 0 where the
     exact sign test, at 2.5 % a side, finds a difference.
     """
-    value_N, tail = torch.tensor(values, dtype=torch.float64), (1 - CONFIDENCE) / 2
-    low_bound, high_bound = (value_N.new_tensor([end]) for end in bounds)
-    low = -_mean_exceeded(torch.cat([-value_N, -low_bound]), tail)
-    high = _mean_exceeded(torch.cat([value_N, high_bound]), tail)
+    tail = (1 - CONFIDENCE) / 2
+    low = -_mean_exceeded(tuple(-each for each in (*values, bounds[0])), tail)
+    high = _mean_exceeded((*values, bounds[1]), tail)
     return Estimate(float(np.mean(values)), low, high, len(values), samples)
 
 
-def _mean_exceeded(point_E: Tensor, share: float) -> float:
+@lru_cache(maxsize=64)  # the board asks again whenever a run changes
+def _mean_exceeded(points: tuple[float, ...], share: float) -> float:
     """Return the mean that this share of draws exceeds, with random weights of the points."""
+    point_E = torch.tensor(points, dtype=torch.float64)
     low, high = float(point_E.min()), float(point_E.max())
     if low == high:
         return low

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from truing.analysis.current_events import current_evaluations, fork_start, parse_mid_stage_name
 from truing.analysis.estimate import Estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
-from truing.analysis.intervals import is_significant
+from truing.analysis.intervals import is_significant, student_interval
 from truing.analysis.paired_difference import MIN_DIFFERING_TASKS
 from truing.errors import DataError
 from truing.record import Event
@@ -31,6 +31,17 @@ class StageGain:
     def is_gain(self) -> bool:
         """Return whether the evaluations prove a gain."""
         return self.significant and self.paired.mean > 0
+
+    def is_denied_by(self, second: "StageGain") -> bool:
+        """Return whether a second grader sees less than is paid.
+
+        Either a proven gain that it does not see, or its proven loss, and their difference is proven too.
+        """
+        if second.is_gain or not (self.is_gain or second.is_loss):
+            return False
+        theirs = second.differences
+        gaps = [gain - theirs[task] for task, gain in self.differences.items() if task in theirs]
+        return len(gaps) > 1 and student_interval(gaps).low > 0
 
     def __str__(self) -> str:
         ends = f"{self.before.estimate().mean:.3f} → {self.after.estimate().mean:.3f}"
@@ -59,7 +70,7 @@ def stage_evaluations(stage: str, stages: Sequence[str], events: Iterable[Event]
         before = [name for name in earlier if name in current][-1:]
     own = [name for name in current if name == f"after_{stage}" or within.get(name, 0) > start]
     payloads = (current[name] for name in (*before, *own) if current[name].get("reward"))
-    return [read_evaluation({"parts": {}, "answers": {}, "failed": {}} | dict(each)) for each in payloads]
+    return [read_evaluation(each) for each in payloads]
 
 
 def stage_gain(evaluations: Sequence[Evaluation]) -> StageGain | None:

@@ -70,6 +70,7 @@ def _questions(board: Board, name: str) -> Iterator[Question]:
     run = {"run": name}
     head = board.answer("run", run)
     yield "run", run
+    yield "forks", run
     yield "words", {}
     for group in head["rooms"]:
         for chart in group["charts"]:

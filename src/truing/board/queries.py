@@ -6,9 +6,10 @@ from typing import Any
 
 from truing.board.arguments import Query, integer, required_text
 from truing.board.data.discovery import FolderIndex
+from truing.board.data.experiments import Experiments
 from truing.board.data.open_runs import OpenRuns
 from truing.board.data.run_view import RunView
-from truing.board.views import audits, compare, glossary, labs, prompts, rules, update
+from truing.board.views import answers, audits, compare, forks, glossary, labs, prompts, rules, update
 from truing.board.views import run as run_page
 from truing.board.views.overview import Overview
 from truing.errors import BadRequestError, RecordError
@@ -24,6 +25,7 @@ class Board:
     def __init__(self, root: Path) -> None:
         self.folders = FolderIndex(root)
         self.open_runs = OpenRuns(self.folders)
+        self.experiments = Experiments(self.folders)
         self.overview = Overview(self.folders, self.open_runs)
         self._views: dict[str, Callable[[Query], Any]] = {
             "runs": lambda _: self.overview.overview_json(),
@@ -35,6 +37,7 @@ class Board:
                 self._find_folder(self.folders.labs, "lab", q), required_text(q, "hypothesis")
             ),
             "audit": lambda q: audits.audit_report(self._find_folder(self.folders.audits, "audit", q)),
+            "forks": self._on_runs(lambda run, _: forks.forks(run, self.experiments), "run"),
             **{name: self._on_runs(view, "run") for name, view in RUN_VIEWS.items()},
             **{name: self._on_runs(view, "a", "b") for name, view in RUN_PAIR_VIEWS.items()},
         }
@@ -90,6 +93,7 @@ RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {
     "group": lambda run, q: update.group(run, *_update_of(q), required_text(q, "group")),
     "tasks": prompts.tasks,
     "samples": prompts.samples,
+    "answers": answers.answers,
 }
 
 RUN_PAIR_VIEWS: dict[str, Callable[[RunView, RunView, Query], Any]] = {

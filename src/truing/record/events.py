@@ -88,6 +88,7 @@ class Evaluation(Note):
     bounds: NotRequired[tuple[Number | None, Number | None] | None]
     earned: NotRequired[dict[Text, list[Number | None]]]
     second: NotRequired[dict[Text, list[Number | None]]]
+    second_estimate: NotRequired[Mean]
     passes_at: NotRequired[Number | None]
     pass_at: NotRequired[dict[Digits, Mean]]
 

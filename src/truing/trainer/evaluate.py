@@ -36,7 +36,9 @@ def logged_evaluation(run: RunContext, name: str, stage: str, step: int) -> Eval
     evaluation = replace(evaluation, stage=stage, step=step)
     session.sampler.engine.release_memory()
     estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())
-    event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at)
+    second = evaluation.by_second_grader()
+    by_second = {"second_estimate": asdict(second.estimate())} if second else {}
+    event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at, **by_second)
     return evaluation
 
 

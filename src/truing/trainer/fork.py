@@ -87,7 +87,7 @@ def _declare(
 ) -> None:
     """Write the recipe of a fork, its parent, and what the steps before were under."""
     parent = {
-        "run": str(run),
+        "run": os.path.relpath(run, fork),  # both may be moved together
         "stage": state.stage,
         "step": state.step,
         "changes": list(changes),

@@ -7,7 +7,7 @@ from command import truing
 from runs import MINI
 
 import truing as package
-from truing.lab.forks.experiment import PLAN
+from truing.lab.forks.plan import PLAN
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 

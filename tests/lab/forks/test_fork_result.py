@@ -36,6 +36,14 @@ def test_a_pair_proves_nothing_and_many_of_one_sign_do():
     assert 0.1 < low < 0.2 < high < 0.3
 
 
+def test_the_e_value_is_won_by_either_sign_and_decides():
+    assert result().e_value == 1
+    fewest = min_pairs(error_of(2))
+    for sign in (1, -1):
+        assert result(*[0.2 * sign] * fewest).e_value >= 1 / error_of(2)
+        assert result(*[0.2 * sign] * (fewest - 1)).e_value < 1 / error_of(2)
+
+
 def test_where_nothing_helps_something_is_seldom_said_to():
     rng, count = np.random.default_rng(0), 300
     wrong = sum(

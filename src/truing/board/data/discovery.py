@@ -1,4 +1,4 @@
-"""Finds runs, labs and audits under one folder, each named by its relative path.
+"""Finds runs, labs, audits and experiments under one folder, each named by its relative path.
 
 Requests name a folder by this path, which is looked up in the index: no text of a request joins a path.
 Links are not followed, so nothing outside the folder is served.
@@ -14,10 +14,11 @@ from typing import Literal
 
 from truing.doctor.saved_updates import FILE_NAME
 from truing.errors import RecordError
+from truing.lab.forks.plan import PLAN
 from truing.lab.store.lab import CONFIG
 from truing.record.store import ANSWERS, EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 
-Kind = Literal["run", "lab", "audit"]
+Kind = Literal["run", "lab", "audit", "experiment"]
 
 RUN_SUBFOLDERS = ("rollouts", "checkpoints", "tokenizer")
 """Subfolders of a run that contain no other run."""
@@ -32,18 +33,20 @@ OPENED_FILES: Mapping[Kind, tuple[str, ...]] = {
     "run": (ANSWERS, RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
     "lab": ("*", "hypotheses/*", "experimental-results/ledger", "experimental-results/ledger/*"),
     "audit": ("*.step.safetensors",),
+    "experiment": (PLAN,),
 }
 """Files that are opened of each kind of folder."""
 
 
 @dataclass
 class FolderIndex:
-    """Runs, labs and audits under ``root`` as of the last ``rescan``."""
+    """Runs, labs, audits and experiments under ``root`` as of the last ``rescan``."""
 
     root: Path
     runs: dict[str, Path] = field(default_factory=dict)
     labs: dict[str, Path] = field(default_factory=dict)
     audits: dict[str, Path] = field(default_factory=dict)
+    experiments: dict[str, Path] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # omitted folders, with the reason
 
     def __post_init__(self) -> None:
@@ -56,7 +59,7 @@ class FolderIndex:
 
     def rescan(self) -> None:
         """Search the folder again."""
-        folders: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
+        folders: dict[Kind, dict[str, Path]] = {kind: {} for kind in OPENED_FILES}
         notes: list[str] = []
         for folder, kind in self._walk(notes):
             if problem := why_unsafe(folder, self.root, kind):
@@ -68,6 +71,7 @@ class FolderIndex:
                 name = f"./{name}"
             folders[kind][name] = folder
         self.runs, self.labs, self.audits = folders["run"], folders["lab"], folders["audit"]
+        self.experiments = folders["experiment"]
         self.notes = notes
 
     def _walk(self, notes: list[str]) -> Iterator[tuple[Path, Kind]]:
@@ -94,7 +98,9 @@ def _kind(files: Collection[str]) -> Kind | None:
         return "run"
     if CONFIG in files:
         return "lab"
-    return "audit" if FILE_NAME.format(0) in files else None
+    if FILE_NAME.format(0) in files:
+        return "audit"
+    return "experiment" if PLAN in files else None
 
 
 def why_unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:

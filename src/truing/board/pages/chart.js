@@ -157,14 +157,27 @@ export function evaluationTrace(evaluations, paint, name) {
   };
 }
 
+export const SECOND_COLOR = SERIES_COLORS[1];
+
+// What a second grader gives the answers of evaluations.
+function secondTrace(second) {
+  const trace = evaluationTrace(second, SECOND_COLOR, "second grader");
+  return { ...trace, mode: "lines+markers", line: { color: SECOND_COLOR, dash: "dot", width: 1.6 } };
+}
+
 // A chart of a run.
 //   data: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
-//   evaluations: points with error bars; on: handlers of a click on a step and of a zoom.
+//   evaluations, second: points with error bars, the latter by a second grader; on: handlers of a click on a step and of a zoom.
 // Resolves when it is drawn.
-export function drawChart(element, data, { spans, limits: all = [], evaluations = [], on = {}, range }) {
+export function drawChart(
+  element,
+  data,
+  { spans, limits: all = [], evaluations = [], second = [], on = {}, range },
+) {
   const limits = all.filter((each) => !data.log || each.y > 0).sort((a, b) => a.y - b.y);
   const traces = data.series.flatMap((series, index) => lines(series, index, data.shape === "stack"));
   if (evaluations.length) traces.push(evaluationTrace(evaluations, cssColor("ink"), "evaluation"));
+  if (second.length) traces.push(secondTrace(second));
   const shapes = spans.slice(1).map((span) => ({
     type: "line",
     x0: span.start + 0.5,

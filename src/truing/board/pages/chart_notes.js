@@ -1,9 +1,10 @@
 // The notes under a chart: a legend with last values, and definitions of the metrics.
 import { h, number } from "./dom.js";
-import { colorOf } from "./chart.js";
+import { colorOf, SECOND_COLOR } from "./chart.js";
 
-export function legend(data) {
-  if (data.series.length < 2 && !data.series.some((each) => each.low)) return null;
+// second: the points by a second grader.
+export function legend(data, second = []) {
+  if (data.series.length < 2 && !data.series.some((each) => each.low) && !second.length) return null;
   return h(
     "div",
     { class: "legend" },
@@ -12,7 +13,17 @@ export function legend(data) {
       swatch.style.background = colorOf(each, index);
       return h("span", { title: each.name }, swatch, `${each.label} ${number(each.last)}`);
     }),
+    second.length ? secondMark(second[second.length - 1]) : null,
   );
+}
+
+const SECOND_GRADER =
+  "Mean reward that eval.grader gives the answers of an evaluation, with its 95 % interval. It pays nothing.";
+
+function secondMark(last) {
+  const swatch = h("i", {});
+  swatch.style.background = SECOND_COLOR;
+  return h("span", { title: SECOND_GRADER }, swatch, `second grader ${number(last.mean)}`);
 }
 
 export function definitions(data) {

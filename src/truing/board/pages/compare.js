@@ -1,6 +1,6 @@
 // Compares two runs: which is better, differences of configuration, the first difference, and curves.
 import { byName, h, interval, intervalBounds, link, number } from "./dom.js";
-import { plural, setChildren, stateBadge, table, tile } from "./dom.js";
+import { plural, setChildren, signed, stateBadge, table, tile } from "./dom.js";
 import { address, get, navigate } from "./api.js";
 import { compareCurves, swatch } from "./compare_curves.js";
 
@@ -71,11 +71,6 @@ export async function compare(page, query, context) {
 }
 
 // A difference with its sign; so are the bounds of its interval.
-function signed(value) {
-  if (typeof value !== "number") return number(value);
-  return `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)}`;
-}
-
 function difference(each) {
   const known = each.paired && each.paired.low !== null;
   return signed(each.difference) + (known ? ` ${intervalBounds(each.paired, signed)}` : "");

@@ -100,14 +100,15 @@ function chart(currentData, name, title, on, seen) {
         : { from: range[2] || Math.max(1, Math.floor(range[0])), to: Math.ceil(range[1]) }),
     });
     if (mine !== answers) return; // a newer request is under way
+    const points = name === "reward" ? pointsOf(data) : {};
     const drawing = drawChart(area, answer, {
       spans: data.spans,
       limits: limitsOf(data, name),
-      evaluations: name === "reward" ? data.evaluations_at : [],
+      ...points,
       on,
       range,
     });
-    setChildren(below, ...[legend(answer), definitions(answer)].filter(Boolean));
+    setChildren(below, ...[legend(answer, points.second), definitions(answer)].filter(Boolean));
     await drawing;
     element.dataset.drawn = "yes";
   };
@@ -131,6 +132,11 @@ function chart(currentData, name, title, on, seen) {
     { rootMargin: "300px" },
   ).observe(element);
   return box;
+}
+
+// The points of the reward chart: evaluations, and what a second grader gives their answers.
+function pointsOf(data) {
+  return { evaluations: data.evaluations_at, second: data.second ? data.second.at : [] };
 }
 
 // Limits of a chart: those of the last stage that has any.

@@ -55,6 +55,12 @@ export function fixed(value) {
   return typeof value === "number" ? value.toFixed(3) : number(value);
 }
 
+// A difference, with its sign.
+export function signed(value) {
+  if (typeof value !== "number") return number(value);
+  return `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)}`;
+}
+
 export function interval(each) {
   if (!each || each.mean === null) return NO_NUMBER;
   return each.low === null ? fixed(each.mean) : `${fixed(each.mean)} ${intervalBounds(each)}`;

@@ -10,6 +10,7 @@ import { compare } from "./compare.js";
 import { hypothesis, lab } from "./lab.js";
 import { tasks } from "./prompts.js";
 import { samples } from "./samples.js";
+import { answers } from "./answers.js";
 import { isTyping, keepFocus } from "./focus.js";
 import { audit } from "./audit.js";
 import { glossary } from "./glossary.js";
@@ -27,10 +28,15 @@ const PAGES = {
   hypothesis,
   tasks,
   samples,
+  answers,
   audit,
   glossary,
 };
-const LIVE = { runs: () => true, run: (query, names) => names.includes(query.run) };
+const LIVE = {
+  runs: () => true,
+  run: (query, names) =>
+    names.some((name) => name === query.run || name.startsWith(`${query.run}-experiment/`)), // or a fork of it
+};
 const main = document.getElementById("page");
 const liveStatus = h("span", { class: "live", role: "status" }, "");
 let shown = 0;
@@ -193,6 +199,7 @@ const PARENT_PAGE = {
   group: "update",
   update: "run",
   samples: "run",
+  answers: "run",
   tasks: "run",
   run: "runs",
   rule: "rules",

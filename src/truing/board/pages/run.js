@@ -3,11 +3,13 @@ import { count, duration, fixed, h, interval, intervalBounds, link, sampleSize, 
 import { number, plural, stateBadge, table, tile, verdictBadge } from "./dom.js";
 import { address, get, IS_REPORT } from "./api.js";
 import { chartGroups, lastStageRange } from "./dashboard.js";
+import { experiment, parentLine } from "./experiment.js";
 import { findings } from "./finding.js";
 import { progress } from "./runs.js";
+import { secondGrader } from "./second_grader.js";
 
 export async function run(page, query, context) {
-  let data = await get("run", { run: query.run });
+  let [data, made] = await asked(query);
   const seen = {
     range: query.from && query.to ? () => [Number(query.from), Number(query.to)] : lastStageRange,
   };
@@ -16,8 +18,8 @@ export async function run(page, query, context) {
     foot = h("div", {});
   const navigation = h("nav", { class: "jump", "aria-label": "on this page" });
   const fillAround = () => {
-    setChildren(navigation, ...sectionButtons(data, page));
-    setChildren(head, ...beforeCharts(data));
+    setChildren(navigation, ...sectionButtons(data, made, page));
+    setChildren(head, ...beforeCharts(data, made));
     setChildren(foot, ...afterCharts(data).flat(9).filter(Boolean));
   };
   fillAround();
@@ -26,7 +28,7 @@ export async function run(page, query, context) {
   context.charts(() => boxes);
   context.refresh(async () => {
     const listed = layoutKey(data);
-    data = await get("run", { run: query.run });
+    [data, made] = await asked(query);
     fillAround();
     if (layoutKey(data) === listed) return Promise.all(boxes.map((each) => each.show()));
     setChildren(drawn);
@@ -34,15 +36,22 @@ export async function run(page, query, context) {
   });
 }
 
+// The run, and of its forks its parent and the experiment on it, or why they cannot be read.
+function asked({ run: name }) {
+  const failed = (error) => ({ parent: null, experiment: null, error: error.message });
+  return Promise.all([get("run", { run: name }), get("forks", { run: name }).catch(failed)]);
+}
+
 function layoutKey(data) {
   return JSON.stringify([data.rooms, data.spans.map((each) => each.stage)]);
 }
 
 // Buttons that scroll to the sections. They are not links, because the address holds the state of the view.
-function sectionButtons(data, page) {
+function sectionButtons(data, made, page) {
   const names = [
     "Findings",
     data.scorecard.length ? CRITERIA : null,
+    made.experiment ? EXPERIMENT : null,
     ...data.rooms.map((each) => each.title),
     EVENTS,
     data.words.length ? FIRST_TOKENS : null,
@@ -57,6 +66,7 @@ function sectionButtons(data, page) {
 }
 
 const CRITERIA = "Success criteria";
+const EXPERIMENT = "Experiment";
 const EVENTS = "Events";
 const FIRST_TOKENS = "First tokens explained";
 const CONFIGURATION = "Configuration";
@@ -65,7 +75,7 @@ function heading(name) {
   return h("h2", { "data-jump": name, tabindex: -1 }, name);
 }
 
-function beforeCharts(data) {
+function beforeCharts(data, made) {
   return [
     h(
       "div",
@@ -80,11 +90,29 @@ function beforeCharts(data) {
       { class: "quiet wrap" },
       [data.model, data.device, data.created, data.why].filter(Boolean).join(" · "),
     ),
-    data.trouble ? h("div", { class: "error" }, data.trouble) : "",
-    h("section", { "data-jump": "Findings", "aria-label": "findings", tabindex: -1 }, findings(data)),
+    made.parent ? h("p", { class: "quiet wrap" }, forkLine(data.run, made.parent)) : null,
+    [data.trouble, made.error].map((each) => (each ? h("div", { class: "error" }, each) : null)),
+    h(
+      "section",
+      { "data-jump": "Findings", "aria-label": "findings", tabindex: -1 },
+      data.second?.gains?.denied
+        ? [secondGrader(data), findings(data)]
+        : [findings(data), secondGrader(data)],
+    ),
     tiles(data),
     scorecard(data) || "",
+    made.experiment ? [heading(EXPERIMENT), experiment(data.run, made.experiment)] : null,
   ];
+}
+
+function forkLine(name, parent) {
+  const compared = address("compare", { a: parent.run, b: name });
+  return parentLine(
+    name,
+    parent,
+    parent.run === null ? null : [" · ", link(compared, "compare both")],
+    parent.changes.length ? ` · with ${parent.changes.join(" ")}` : " · with the same recipe",
+  );
 }
 
 function afterCharts(data) {
@@ -114,6 +142,7 @@ function links(data) {
         "last step",
       ),
     link(address("samples", { run: data.run }), "samples"),
+    Object.keys(data.evaluations).length && link(address("answers", { run: data.run }), "evaluated answers"),
     link(address("tasks", { run: data.run }), "prompts"),
     link(address("compare", { a: data.run }), "compare"),
   ].filter(Boolean);

@@ -3,6 +3,7 @@ import { ago, byName, count, duration, h, interval, sampleSize, setChildren } fr
 import { link, plural, stateBadge, table, verdictBadge } from "./dom.js";
 import { address, currentAddress, get, navigate } from "./api.js";
 import { compareCurves } from "./compare_curves.js";
+import { parentLine } from "./experiment.js";
 import { filterInput, sortHeader } from "./list_view.js";
 
 // The columns by which the list is sorted: the value of a run, and whether the largest is first.
@@ -36,10 +37,11 @@ function matches(run, words) {
 export async function runs(page, query, { reload, charts }) {
   const data = await get("runs");
   const words = (query.filter || "").toLowerCase().split(/\s+/).filter(Boolean);
-  const listed = sorted(data.runs, { order: "activity", ...query }).filter((each) => matches(each, words));
   const overlaid = JSON.parse(query.overlay || "[]").filter((name) =>
     data.runs.some((each) => each.run === name),
   );
+  const kept = query.ticked ? data.runs.filter((each) => overlaid.includes(each.run)) : data.runs;
+  const listed = sorted(kept, { order: "activity", ...query }).filter((each) => matches(each, words));
   const header = (order, text, kind) => sortHeader({ order: "activity", ...query }, order, text, kind);
   const curves = h("div", {});
   setChildren(
@@ -63,7 +65,12 @@ export async function runs(page, query, { reload, charts }) {
               type: "search",
               placeholder: "name, state, model, finding",
             }),
-            h("span", { class: "quiet" }, words.length ? `${plural(listed.length, "run")} shown` : ""),
+            filterInput(query, "ticked", "ticked only", { type: "checkbox" }),
+            h(
+              "span",
+              { class: "quiet" },
+              words.length || query.ticked ? `${plural(listed.length, "run")} shown` : "",
+            ),
             h("span", { class: "quiet" }, "tick runs to overlay their curves"),
           ),
           table(
@@ -154,7 +161,7 @@ function runRow(run, overlaid) {
     "tr",
     { class: "to" },
     h("td", {}, overlayBox(run, overlaid)),
-    h("td", { class: "wrap run" }, h("b", {}, to), h("div", { class: "quiet" }, run.model)),
+    h("td", { class: "wrap run" }, h("b", {}, to), h("div", { class: "quiet" }, run.model), parent(run)),
     h("td", {}, stateBadge(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
     h("td", {}, progress(run)),
     h("td", {}, findingBadges(run)),
@@ -188,6 +195,10 @@ function runRow(run, overlaid) {
       run.left ? h("div", { class: "quiet" }, `${duration(run.left)} left in ${run.at[0]}`) : null,
     ),
   );
+}
+
+function parent(run) {
+  return run.parent ? h("div", { class: "quiet" }, parentLine(run.run, run.parent)) : null;
 }
 
 export function progress(run) {

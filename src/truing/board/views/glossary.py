@@ -71,6 +71,25 @@ TOPICS = (
                 "The mean reward on held-out tasks, before and after stages. Its 95 % interval holds the "
                 "true mean in 95 of 100 cases.",
             ),
+            _term(
+                "second grader",
+                "A function (eval.grader) that grades the answers of evaluations too, and never pays. If "
+                "the paid reward rises and its value does not, the reward is hacked.",
+            ),
+            _term(
+                "fork",
+                "A run that goes on from a checkpoint of another, under a recipe of its own.",
+            ),
+            _term(
+                "experiment, arm",
+                "truing why RUN --experiment trains forks in pairs: an unchanged one, and one of each arm, "
+                "a change of the recipe. The effect of an arm is the mean difference of their rewards.",
+            ),
+            _term(
+                "e-value",
+                "What fair bets that an arm has an effect have won, of 1. They reach a value e with a "
+                "probability of at most 1/e if it has none, however often one looks.",
+            ),
         ),
     ),
     Topic(

@@ -10,6 +10,7 @@ from typing import Any
 
 from truing.analysis.scorecard import scorecard
 from truing.board.data.discovery import FolderIndex
+from truing.board.data.experiments import parent_of
 from truing.board.data.open_runs import OpenRuns
 from truing.board.data.run_view import RunView, run_identity
 from truing.board.views.findings import finding_json
@@ -72,7 +73,8 @@ class Overview:
         """Return the row of a run, or of the error that makes it unreadable."""
         try:
             with self.open_runs.locked(name) as (run_view,):
-                return run_line(run_view) | {"scorecard": criteria_counts(run_view)}
+                parent = parent_of(run_view, self.folders)
+                return run_line(run_view) | {"scorecard": criteria_counts(run_view), "parent": parent}
         except TruingError as error:
             return {"run": name, "name": name, "state": "cannot be read", "why": str(error), "last": 0.0}
 

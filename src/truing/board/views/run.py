@@ -8,6 +8,7 @@ from truing.board.views.chart_groups import Chart
 from truing.board.views.charts import chart_data, chart_groups_of, find_chart, recipe_limits
 from truing.board.views.findings import finding_card
 from truing.board.views.overview import criteria, run_line
+from truing.board.views.second_grader import second_grader
 from truing.board.views.update import ratios_of
 from truing.config.secrets import toml_without_secrets
 from truing.doctor.report.first_updates import first_tokens
@@ -34,8 +35,14 @@ def run_head(run_view: RunView) -> dict[str, Any]:
             ratios = ratios_of(run_view, run_view.step_at(len(run.columns) - 1)) if len(run.columns) else None
     except RecordError as error:
         ratios, problems = None, [*problems, str(error)]
+    try:
+        with as_record_error("the second grader"):
+            second = second_grader(run_view)
+    except RecordError as error:
+        second, problems = None, [*problems, str(error)]
     return {
         **line,
+        "second": second,
         "findings": [finding_card(run_view, each) for each in strongest_by_rule(run_view.all_findings)],
         "facts": [
             finding_card(run_view, each) for each in strongest_by_rule(recorded_findings(run.events, "fact"))

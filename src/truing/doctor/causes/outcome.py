@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truing.analysis.intervals import student_interval
 from truing.analysis.stage_gain import StageGain
 from truing.doctor.causes.trend import Trend
 from truing.doctor.diagnosis import Diagnosis, is_finding
@@ -34,17 +33,8 @@ class Outcome:
 
     @property
     def unconfirmed(self) -> bool:
-        """Return whether the second grader sees less than is paid.
-
-        Either a proven gain that it does not see, or its proven loss, and their difference is proven too.
-        """
-        if self.gain is None or self.second is None or self.second.is_gain:
-            return False
-        if not self.gain.is_gain and not self.second.is_loss:
-            return False
-        paid, confirmed = self.gain.differences, self.second.differences
-        gaps = [paid[task] - confirmed[task] for task in paid if task in confirmed]
-        return len(gaps) > 1 and student_interval(gaps).low > 0
+        """Return whether the paid gain is proven, and to be larger than the second grader's, which is not."""
+        return self.gain is not None and self.second is not None and self.gain.is_denied_by(self.second)
 
     @property
     def fell(self) -> bool:

@@ -7,41 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from truing.analysis.current_events import current_evaluations
 from truing.api import fork, kept_steps
 from truing.config import PolicyStage, Recipe
 from truing.doctor.causes.explain import why
 from truing.doctor.causes.history import History
 from truing.errors import LabError, RecipeError, RecordError
 from truing.lab.forks.arms import Arm, arms_of, fork_step
-from truing.lab.forks.result import MOST_PAIRS, ArmResult, error_of, results_of
+from truing.lab.forks.plan import PLAN, Plan, fork_reward, read_plan
+from truing.lab.forks.result import MOST_PAIRS, ArmResult, error_of
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.power import evaluation_noise, min_detectable_excess, training_noise
-from truing.record import RunReader
+from truing.record.store import RUN
 from truing.utils.atomic_files import write_atomically
 from truing.utils.jsonl import dump_json
 
-PLAN = "plan.json"
-
 TrainFork = Callable[[Path], str]
 """Trains a fork to its end; returns the last line of what went wrong, or ""."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """An experiment, registered before its first fork is trained."""
-
-    stage: str
-    at: int  # steps of the checkpoint that forks begin with
-    steps: int  # that each fork trains
-    arms: tuple[Arm, ...]
-    left_out: tuple[str, ...]  # arms that a fork cannot have, each with the reason
-    fork_minutes: float  # of one fork, by the seconds on record
-    noise: float  # deviation of a difference by sampling alone, reward units
 
 
 class Experiment:
@@ -56,15 +41,12 @@ class Experiment:
         self.history, self.folder, self.train = history, folder, train
         self.failed: dict[str, str] = {}  # arms with a fork that did not end, and its last line
         self.round_minutes = list[float]()  # of the rounds of forks so far: they start, train and evaluate
-        path = folder / PLAN
-        if path.exists():
-            facts = json.loads(path.read_bytes())
-            arms = tuple(Arm(each["name"], tuple(each["changes"]), each["because"]) for each in facts["arms"])
-            self.plan = Plan(**facts | {"arms": arms, "left_out": tuple(facts["left_out"])})
+        if (folder / PLAN).exists():
+            self.plan = read_plan(folder)
         else:
             self.plan = self._planned(steps)
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, dump_json(asdict(self.plan), indent=2))
+            write_atomically(folder / PLAN, dump_json(asdict(self.plan), indent=2))
 
     def _planned(self, steps: int) -> Plan:
         """Choose arms, and keep those that a fork can have."""
@@ -120,36 +102,17 @@ class Experiment:
 
     def results(self) -> list[ArmResult]:
         """Return the result of each arm, of the forks that are finished."""
-        return results_of(self.plan.arms, dict(self._rewards()))
-
-    def _rewards(self) -> Iterator[tuple[tuple[str, int], float]]:
-        for pair in range(MOST_PAIRS):
-            for arm in (None, *self.plan.arms):
-                reward = self._reward(arm, pair)
-                if not math.isnan(reward):
-                    yield (arm.name if arm else "", pair), reward
+        return self.plan.results(self._reward)
 
     def _is_finished(self, arm: Arm | None, pair: int) -> bool:
-        return not math.isnan(self._reward(arm, pair))
+        return not math.isnan(self._reward(self._name(arm, pair)))
 
-    def _folder(self, arm: Arm | None, pair: int) -> Path:
-        number = self.plan.arms.index(arm) + 1 if arm else 0
-        return self.folder / f"arm{number}-pair{pair + 1}"
+    def _name(self, arm: Arm | None, pair: int) -> str:
+        return self.plan.fork_name(arm.name if arm else "", pair)
 
-    def _reward(self, arm: Arm | None, pair: int) -> float:
-        """Return the reward of a fork after its steps: of its evaluation, or of its last half; NaN before."""
-        out = self._folder(arm, pair)
-        if not (out / "run.json").exists():
-            return math.nan
-        reader, plan = RunReader(out), self.plan
-        rows = [row for row in reader.steps() if row.stage == plan.stage and row.step >= plan.at]
-        if len(rows) < plan.steps:
-            return math.nan
-        if self.history.facts.recipe.eval.tasks:
-            found = current_evaluations(reader.events()).get(f"after_{plan.stage}")
-            return math.nan if found is None else found["estimate"]["mean"]
-        last = [row.metrics["reward/mean"] for row in rows[len(rows) // 2 :] if "reward/mean" in row.metrics]
-        return math.fsum(last) / len(last) if last else math.nan
+    def _reward(self, name: str) -> float:
+        out = self.folder / name
+        return fork_reward(out, self.plan) if (out / RUN).exists() else math.nan
 
     def _train(self, pair: int, arm: Arm | None) -> None:
         """Fork, unless a fork is there, and train in a process of its own.
@@ -157,7 +120,7 @@ class Experiment:
         Raises:
             LabError: The unchanged fork does not end.
         """
-        out, plan = self._folder(arm, pair), self.plan
+        out, plan = self.folder / self._name(arm, pair), self.plan
         recipe = self.history.facts.recipe
         if not out.exists():
             stages = [*recipe.stages[: recipe.stages.index(plan.stage) + 1]]

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from truing.lab.forks.arms import Arm
-from truing.lab.stats.e_process import is_above, is_below, lower_bound, min_pairs, upper_bound
+from truing.lab.stats.e_process import is_above, is_below, lower_bound, max_wealth, min_pairs, upper_bound
 from truing.lab.stats.power import min_detectable_excess, seeds_needed
 from truing.utils.format import with_count
 
@@ -40,9 +42,15 @@ class ArmResult:
         return "hurts" if is_below(self.differences, 0.0, self.error) else "open"
 
     @property
-    def mean(self) -> float:
-        """Return the mean difference; −∞ without a pair."""
-        return statistics.fmean(self.differences) if self.differences else -math.inf
+    def effect(self) -> float:
+        """Return the mean of the differences; NaN before the first pair."""
+        return statistics.fmean(self.differences) if self.differences else math.nan
+
+    @property
+    def e_value(self) -> float:
+        """Return the most that bets on a sign have won, of either sign; 1 before the first pair."""
+        data = np.asarray(self.differences)
+        return float(max(max_wealth(data), max_wealth(-data)))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -53,7 +61,7 @@ class ArmResult:
         low, high = self.interval
         bounds = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
         pairs = with_count(len(self.differences), "pair")
-        effect = f"{self.mean:+.3f}{bounds}" if self.differences else "no difference yet"
+        effect = f"{self.effect:+.3f}{bounds}" if self.differences else "no difference yet"
         return f"{self.arm.name} ({' '.join(self.arm.changes)}): {effect} in {pairs}"
 
 
@@ -89,15 +97,15 @@ def deviation_of(results: Sequence[ArmResult]) -> float:
     return math.sqrt(squares / sum(len(each) - 1 for each in known)) if known else math.nan
 
 
-def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float) -> Iterator[str]:
+def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float | None) -> Iterator[str]:
     """Yield what the experiment shows, the answer first.
 
     Args:
         results: of all arms.
         steps: of each fork.
-        pair_minutes: that one fork of each arm takes, with the unchanged one.
+        pair_minutes: that one fork of each arm takes, with the unchanged one; None if unknown.
     """
-    best = max(results, key=lambda each: (each.verdict == "helps", each.mean))
+    best = max(results, key=lambda each: (each.verdict == "helps", sum(each.differences)))
     if best.verdict == "helps":
         changes = " ".join(best.arm.changes)
         yield f"{best.arm.name}: with {changes} the reward is higher after {steps} more steps"
@@ -110,18 +118,23 @@ def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float) -> It
 
 
 def _undecided(
-    results: Sequence[ArmResult], best: ArmResult, steps: int, pair_minutes: float
+    results: Sequence[ArmResult], best: ArmResult, steps: int, pair_minutes: float | None
 ) -> Iterator[str]:
     """Yield what these pairs could have shown, and the time that decides."""
     error, deviation = best.error, deviation_of(results)
     needed, pairs = min_pairs(error), min(len(each.differences) for each in results)
     if pairs < needed:
-        minutes = math.ceil(needed * pair_minutes)
-        yield f"not decided: {needed} pairs are the fewest that can, so it takes --minutes {minutes} or more"
+        takes = f", so it takes {_minutes(needed, pair_minutes)} or more" if pair_minutes else ""
+        yield f"not decided: {needed} pairs are the fewest that can{takes}"
         return
     seen = min_detectable_excess(deviation, pairs, error)
     yield f"nothing is proven to help within {steps} steps: these pairs show an effect of {seen:.2g} or more"
-    more = seeds_needed(best.mean, deviation, error, MOST_PAIRS) if best.mean > 0 else None
+    more = seeds_needed(best.effect, deviation, error, MOST_PAIRS) if best.effect > 0 else None
     if more is not None and more > pairs:
-        name, minutes = best.arm.name, math.ceil(more * pair_minutes)
-        yield f"if {name} helps by {best.mean:.2g}, some {more} pairs show it: --minutes {minutes}"
+        takes = f": {_minutes(more, pair_minutes)}" if pair_minutes else ""
+        yield f"if {best.arm.name} helps by {best.effect:.2g}, some {more} pairs show it{takes}"
+
+
+def _minutes(pairs: int, pair_minutes: float) -> str:
+    """Return the option that gives the time for as many pairs."""
+    return f"--minutes {math.ceil(pairs * pair_minutes)}"

@@ -11,6 +11,7 @@ from truing.envs.base import Env
 from truing.envs.tools import Tool
 from truing.errors import LabError, TruingError
 from truing.lab.forks.experiment import Experiment, TrainFork, plan_lines, train_by_command
+from truing.lab.forks.plan import FOLDER
 from truing.lab.forks.result import ArmResult, summary
 from truing.rewards import RewardFn, Rewards
 
@@ -66,7 +67,7 @@ def run_experiment(
             got=", ".join(given),
             remedy=f'in Python: truing.experiment("{history.source}", {same}, minutes={minutes:g})',
         )
-    folder = history.source.with_name(f"{history.source.name}-experiment")
+    folder = history.source.with_name(FOLDER.format(history.source.name))
     trial = Experiment(history, folder, steps, train)
     for line in plan_lines(trial.plan, minutes, jobs):
         say(line)

@@ -10,7 +10,7 @@ from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.api import env_from_recipe
 from truing.lab.report.text import verdict_lines
-from truing.lab.run.design import BASELINE, resolve_arm
+from truing.lab.run.design import BASELINE, baseline_of, resolve_arm
 from truing.lab.stats import e_process
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.noise import noise_of
@@ -635,3 +635,24 @@ def pairs_that_gain(gains):
         ]
         pairs.append(Pair(seed, *sides))
     return pairs
+
+
+def test_a_measure_of_a_check_is_told_once(tmp_path):
+    asked = HEADER + '[check]\nmeasures = [{ metric = "context/cut_share", below = 0.001 }]\nsettles = true\n'
+    lab = lab_in(tmp_path, {"h01": asked})
+    hypothesis = lab.hypotheses["h01"]
+    lab = lab.with_entry(
+        CheckResult("h01", baseline_of(lab).digest, "c", {}, {"context/cut_share": 0.75}, 1.0)
+    )
+    assert judge(lab, hypothesis).notes == ("the check: context/cut_share is 0.75, not below 0.001",)
+
+
+def test_what_a_check_has_settled_lists_no_open_criterion(tmp_path):
+    asked = HEADER + '[check]\nmeasures = [{ metric = "context/cut_share", below = 0.001 }]\nsettles = true\n'
+    lab = lab_in(tmp_path, {"h01": asked})
+    lab = lab.with_entry(
+        CheckResult("h01", baseline_of(lab).digest, "c", {}, {"context/cut_share": 0.0}, 1.0)
+    )
+    lines = [text for text, _ in verdict_lines(judge(lab, lab.hypotheses["h01"]))]
+    assert lines[0].endswith("INVALIDATED by an exact check")
+    assert lines[1:] == ["  context/cut_share is 0", "  evidence: high (an exact check)"]

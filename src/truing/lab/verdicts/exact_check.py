@@ -23,14 +23,15 @@ def is_ruled_out(check: Check, result: CheckResult) -> bool:
 
 
 def clean_text(check: Check, result: CheckResult) -> str:
-    """Return the clean rules and the measures as text."""
+    """Return the clean rules, and the measures that rule the claim out, as text."""
     codes = [code for code, strength, _ in _requested_results(check, result) if strength == Strength.CLEAN]
     rules = [f"{', '.join(codes)} found nothing"] if codes else []
     rules += (
         [f"{', '.join(absent)}: no step that it applies to"] if (absent := _absent(check, result)) else []
     )
-    measures = {each.metric: result.measures.get(each.metric, math.nan) for each in check.measures}
-    return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in measures.items())])
+    values = ((each, result.measures.get(each.metric, math.nan)) for each in check.measures)
+    measures = (f"{each.metric} is {value:g}" for each, value in values if value < each.below)
+    return "; ".join([*rules, *measures])
 
 
 def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:

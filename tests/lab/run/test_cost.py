@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 from labs import HEADER, declared, lab_in, run_of
 
-from truing.config import resolve
+from truing.config import resolve, to_toml
 from truing.errors import DataError
 from truing.lab.report.progress import LabDisplay
 from truing.lab.run.cost import check_data, cost_text, estimated_run_seconds, memory_text, run_minutes
 from truing.lab.run.design import baseline_of
+from truing.lab.run.worker import check
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import CheckResult
 
@@ -55,19 +56,26 @@ def test_seconds_of_a_run_by_the_steps_of_a_check(tmp_path):
     """A check of 8 answers in 4 s, of which 2 s are sampling, and 3 s of the doctor, which do not count.
 
     A step of the recipe has 4 × 4 = 16 answers: 8 s. Two steps take 16 s. The one evaluation, of 4 tasks,
-    takes 4 × 2 ÷ 8 = 1 s. The first step of the check, where everything starts, does not count.
+    takes 4 × 2 ÷ 8 = 1 s, and the start 3 s. The first step of the check, which is slower, does not count.
     """
     recipe = baseline_of(lab_in(tmp_path)).recipe
     seconds = {"decode": 2.0, "backward": 2.0, "doctor": 3.0}
     first = SimpleNamespace(stage="grpo", samples=range(8), seconds={"decode": 100.0})
     last = SimpleNamespace(stage="grpo", samples=range(8), seconds=seconds)
-    assert estimated_run_seconds(recipe, [first, last]) == 17.0
-    assert estimated_run_seconds(recipe, []) is None
+    assert estimated_run_seconds(recipe, [first, last], 3.0) == 20.0
+    assert estimated_run_seconds(recipe, [], 3.0) is None
     table = recipe.model_dump(exclude_none=True)
     both = resolve(table | {"stages": ["sft", "grpo"], "eval": {"tasks": 4, "base": True}})
     demonstrations = SimpleNamespace(stage="sft", samples=range(4), seconds={"forward": 1.0})
     # SFT's batch is 16: 4 s a step, 100 steps; three evaluations
-    assert estimated_run_seconds(both, [demonstrations, last]) == 400.0 + 16.0 + 3.0
+    assert estimated_run_seconds(both, [demonstrations, last], 0.0) == 400.0 + 16.0 + 3.0
+
+
+def test_a_check_measures_what_a_run_will_cost(tmp_path):
+    recipe = baseline_of(lab_in(tmp_path)).recipe
+    found = check(tmp_path, {"recipe": to_toml(recipe)})
+    assert 0 < found["run_seconds"] < 600
+    assert found["measures"]["memory/peak"] > 0.1
 
 
 def test_data_are_found_from_any_folder(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from truing.lab.run.run_pool import RunningProcess
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run
+from truing.lab.verdicts.own_gain import gain_text
 from truing.lab.verdicts.verdict import judge
 from truing.utils.format import with_count
 
@@ -83,7 +84,7 @@ class LabDisplay:
         style = None if run.outcome == "finished" else "bold red"
         self.console.print(text, markup=False, soft_wrap=True, style=style)
         if gain := verdict.gains.get(run.label):
-            self.console.print(f"  {run.label}: {gain}", markup=False, soft_wrap=True)
+            self.console.print(f"  {run.label}: {gain_text(gain)}", markup=False, soft_wrap=True)
         if run.seconds is not None and run.outcome == "finished":
             self.run_seconds.append(run.seconds)
 

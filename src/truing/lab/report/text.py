@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from truing.lab.report.numbers import effect_text, minutes_text, sensitivity_text
 from truing.lab.report.suggest import Suggestion
 from truing.lab.run.plan import PlanStep
+from truing.lab.verdicts.own_gain import gain_text
 from truing.lab.verdicts.verdict import HypothesisVerdict
 from truing.utils.format import with_count
 
@@ -53,8 +54,8 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
 def gain_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
     """Yield whether each arm itself learned, and what it means if none did."""
     for label, gain in verdict.gains.items():
-        yield f"  {label}: {gain}", "" if gain.learned else "yellow"
-    if verdict.pairs and verdict.gains and not any(gain.learned for gain in verdict.gains.values()):
+        yield f"  {label}: {gain_text(gain)}", "" if gain.is_gain else "yellow"
+    if verdict.pairs and verdict.gains and not any(gain.is_gain for gain in verdict.gains.values()):
         yield (
             "  no arm is shown to learn: differences between arms are between runs that do not learn",
             "yellow",

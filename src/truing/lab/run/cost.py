@@ -86,20 +86,21 @@ def total_steps(recipe: Recipe) -> int:
     return sum(recipe.stage(stage).steps for stage in recipe.stages)
 
 
-def estimated_run_seconds(recipe: Recipe, steps: Sequence[Any]) -> float | None:
+def estimated_run_seconds(recipe: Recipe, steps: Sequence[Any], start: float) -> float | None:
     """Return the seconds of a whole run by the last step that a check made of each stage; None without one.
 
-    A step takes as long as its samples, and an evaluation as long as the answers of a step; what the doctor
-    adds to a check is left out, and so is the start of a process.
+    A step takes as long as its samples, and an evaluation as long as the answers of a step. What the doctor
+    adds to a check is left out.
 
     Args:
         recipe: of the run.
         steps: the check's, each a table of a step with its samples.
+        start: seconds from the start of the process to its first step.
     """
     last = {each.stage: each for each in steps}
     if last.keys() != {*recipe.stages}:
         return None
-    total, answer_seconds = 0.0, 0.0
+    total, answer_seconds = start, 0.0
     for stage in recipe.stages:
         step, cfg = last[stage], recipe.stage(stage)
         samples = max(1, len(step.samples))

@@ -1,14 +1,18 @@
 """A process of a lab: trains or checks one recipe, and writes its outcome."""
 
 import json
+import math
 import os
 import shutil
+import time
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from truing.api import preflight, train
 from truing.config import resolve
@@ -75,11 +79,13 @@ def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return each rule's result on two steps of each stage, the largest metrics, and a run's seconds."""
     recipe = resolve(tomllib.loads(spec["recipe"]))
     largest: dict[str, float] = {}
-    steps = list[Any]()
+    steps, starts = list[Any](), list[float]()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         if kind == "step":
             steps.append(facts["record"])
+            since_start = time.time() - psutil.Process().create_time()
+            starts.append(since_start - math.fsum(facts["record"].seconds.values()))
             for name, value in facts["record"].metrics.items():
                 largest[name] = max(value, largest.get(name, value))
 
@@ -87,7 +93,7 @@ def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "results": {each.code: [each.verdict, _rule_text(each)] for each in results},
         "measures": largest,
-        "run_seconds": estimated_run_seconds(recipe, steps),
+        "run_seconds": estimated_run_seconds(recipe, steps, min(starts, default=0.0)),
     }
 
 

@@ -1,54 +1,16 @@
-"""Whether an arm itself learns: its rewards before and after its last stage, over all its runs."""
+"""Whether an arm itself learns: its rewards before and after its last stage, by task, over its runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from truing.analysis.estimate import Estimate
-from truing.analysis.intervals import interval, is_significant
-from truing.analysis.paired_difference import MIN_DIFFERING_TASKS
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.stage_gain import StageGain, stage_gain
 from truing.lab.report.numbers import nan_to_none
-from truing.lab.stats.pairs import Pair, gain_bounds, task_differences
 from truing.lab.store.ledger import History, Run
-from truing.utils.format import with_count
 
 
-@dataclass(frozen=True)
-class OwnGain:
-    """The mean paired difference over tasks, after − before the last stage, averaged over seeds."""
-
-    before: float
-    after: float
-    gain: Estimate
-    seeds: int
-    significant: bool  # at 5 %, by tasks
-
-    @property
-    def learned(self) -> bool:
-        """Whether a gain is shown."""
-        return self.significant and self.gain.mean > 0
-
-    def __str__(self) -> str:
-        verdict = (
-            "it learned"
-            if self.learned
-            else "it got worse"
-            if self.significant
-            else "it is not shown to learn"
-        )
-        return (
-            f"reward {self.before:.3f} before its last stage, {self.after:.3f} after it: {self.gain.signed}"
-            f" {self.gain.basis}, {with_count(self.seeds, 'seed')}: {verdict}"
-        )
-
-    def facts(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self) | {"gain": nan_to_none(asdict(self.gain)), "learned": self.learned}
-
-
-def own_gains(history: History, arms: Mapping[str, str], seeds: Sequence[int]) -> dict[str, OwnGain]:
+def own_gains(history: History, arms: Mapping[str, str], seeds: Sequence[int]) -> dict[str, StageGain]:
     """Return the gain of each arm with a finished run that was evaluated before its last stage.
 
     Args:
@@ -56,30 +18,37 @@ def own_gains(history: History, arms: Mapping[str, str], seeds: Sequence[int]) -
         arms: digests by label.
         seeds: of the experiment.
     """
-    gains = {label: _own_gain(history, digest, seeds) for label, digest in arms.items()}
+    done = [run for run in history.runs().values() if run.outcome == "finished" and run.before]
+    runs = {
+        label: [run for run in done if run.arm == arm and run.seed in seeds] for label, arm in arms.items()
+    }
+    gains = {label: stage_gain(_evaluations(each)) for label, each in runs.items() if each}
     return {label: gain for label, gain in gains.items() if gain is not None}
 
 
-def _own_gain(history: History, digest: str, seeds: Sequence[int]) -> OwnGain | None:
-    runs = (run for run in history.runs().values() if run.arm == digest and run.seed in seeds)
-    pairs = [_before_and_after(run) for run in runs if run.outcome == "finished" and run.before]
-    if not pairs:
-        return None
-    differences = task_differences(pairs)
-    gain = interval(differences, gain_bounds(pairs))
-    differing = sum(each != 0 for each in differences)
-    return OwnGain(
-        before=float(np.mean([np.mean([*pair.base.tasks.values()]) for pair in pairs])),
-        after=float(np.mean([np.mean([*pair.arm.tasks.values()]) for pair in pairs])),
-        gain=gain,
-        seeds=len({pair.seed for pair in pairs}),
-        significant=differing >= MIN_DIFFERING_TASKS and is_significant(gain, differences),
+def _evaluations(runs: Sequence[Run]) -> list[Evaluation]:
+    """Return the mean evaluation before the last stage and the one after it, on the tasks graded in all."""
+    tasks = sorted(set.intersection(*({*run.before} & {*run.tasks} for run in runs)))
+    known = [run.bounds for run in runs if run.bounds is not None]
+    bounds = (
+        (min(low for low, _ in known), max(high for _, high in known)) if len(known) == len(runs) else None
     )
+    sides = {"before": [run.before for run in runs], "after": [run.tasks for run in runs]}
+    return [
+        Evaluation(
+            name, {task: float(np.mean([each[task] for each in side])) for task in tasks}, {}, {}, {}, bounds
+        )
+        for name, side in sides.items()
+    ]
 
 
-def _before_and_after(run: Run) -> Pair:
-    """Return a run as a pair with itself before its last stage, by the tasks that are graded in both."""
-    graded = sorted(run.before.keys() & run.tasks.keys())
-    sides = ({task: rewards[task] for task in graded} for rewards in (run.before, run.tasks))
-    before, after = (replace(run, tasks=tasks) for tasks in sides)
-    return Pair(run.seed, before, after)
+def gain_text(gain: StageGain) -> str:
+    """Return a gain as text: ``reward 0.395 → 0.412, +0.017 [-0.021, +0.055] of 200 tasks: …``."""
+    return f"reward {gain}" if gain.significant else f"reward {gain}: not shown to learn"
+
+
+def gain_facts(gain: StageGain) -> dict[str, float | bool | None]:
+    """Return a gain as JSON."""
+    means = {side.name: side.estimate().mean for side in (gain.before, gain.after)}
+    paired = {"gain": gain.paired.mean, "low": gain.paired.low, "high": gain.paired.high}
+    return means | nan_to_none(paired) | {"learned": gain.is_gain}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from truing.analysis.stage_gain import StageGain
 from truing.lab.report.numbers import nan_to_none
 from truing.lab.run.design import BASELINE, baseline_digest, baseline_of
 from truing.lab.stats import e_process
@@ -20,7 +21,7 @@ from truing.lab.store.ledger import CheckResult, Declaration, Run
 from truing.lab.verdicts.criteria import CriterionState, Pairs
 from truing.lab.verdicts.decide import VerdictName, decide, reported_arm, why_not_comparable
 from truing.lab.verdicts.exact_check import clean_text, is_ruled_out, proven_texts, unsettled_texts
-from truing.lab.verdicts.own_gain import OwnGain, own_gains
+from truing.lab.verdicts.own_gain import gain_facts, own_gains
 from truing.lab.verdicts.quality import Quality, quality_of
 
 Basis = Literal["proof", "experiment", "prior", ""]
@@ -50,7 +51,9 @@ class HypothesisVerdict:
     quality: Quality = "–"
     quality_because: str = ""
     notes: tuple[str, ...] = ()
-    gains: Mapping[str, OwnGain] = field(default_factory=dict[str, OwnGain])  # by arm, the baseline first
+    gains: Mapping[str, StageGain] = field(
+        default_factory=dict[str, StageGain]
+    )  # of each arm over its last stage
     repaired: bool = False  # recipe or header changed after failed runs, before any result of an arm
 
     @property
@@ -70,8 +73,9 @@ class HypothesisVerdict:
 
     def facts(self) -> dict[str, Any]:
         """Return the JSON form: null for unknown values."""
-        gains = {label: gain.facts() for label, gain in self.gains.items()}
-        return nan_to_none(asdict(self) | {"criteria_met": self.criteria_met, "gains": gains})
+        gains = {label: gain_facts(gain) for label, gain in self.gains.items()}
+        facts = asdict(replace(self, gains={}))
+        return nan_to_none(facts | {"criteria_met": self.criteria_met, "gains": gains})
 
 
 def judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from labs import declared, lab_in, run_of
+from labs import declared, lab_in, run_of, with_runs
 
 from truing.lab.report.text import verdict_lines
 from truing.lab.report.write import write_report
@@ -80,3 +80,10 @@ def test_a_task_that_one_side_could_not_grade_is_left_out(tmp_path):
     lab = lab.with_entry(run_of(lab, hypothesis, "baseline", 0, 1.0, before=before))
     gain = own_gains(lab.history, lab.declaration(hypothesis).arms, range(10))["baseline"]
     assert (gain.paired.mean, gain.paired.tasks) == (1.0, 2)
+
+
+def test_without_an_evaluation_before_it_is_unknown_and_said(tmp_path):
+    lab = lab_in(tmp_path)
+    hypothesis = lab.hypotheses["h01"]
+    lab = with_runs(declared(lab, hypothesis), hypothesis, {"changed": [1.0, 1.0]})
+    assert "whether an arm learned is unknown" in shown(lab, hypothesis)

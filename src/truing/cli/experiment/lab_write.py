@@ -34,9 +34,8 @@ def init(
     try:
         check_data(open_lab(folder))
     except TruingError as error:
-        text = (
-            f"no run of this lab can start yet; set changes in {folder / 'lab.toml'}, or the recipe: {error}"
-        )
+        where = f"changes in {folder / 'lab.toml'}, whose folder paths start at"
+        text = f"no run of this lab can start yet; see {where}: {error}"
         Console(stderr=True, highlight=False).print(
             escape_lines(text), style="yellow", markup=False, soft_wrap=True
         )

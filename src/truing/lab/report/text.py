@@ -55,6 +55,8 @@ def gain_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
     """Yield whether each arm itself learned, and what it means if none did."""
     for label, gain in verdict.gains.items():
         yield f"  {label}: {gain_text(gain)}", "" if gain.is_gain else "yellow"
+    if verdict.pairs and not verdict.gains:
+        yield "  whether an arm learned is unknown: no evaluation before the last stage (eval.base)", "yellow"
     if verdict.pairs and verdict.gains and not any(gain.is_gain for gain in verdict.gains.values()):
         yield (
             "  no arm is shown to learn: differences between arms are between runs that do not learn",

@@ -7,6 +7,7 @@ from command import truing
 from folders import ROOT
 from labs import lab_in
 
+from truing.doctor.rules import RULES
 from truing.errors import LabError, RecipeError
 from truing.lab.report.suggest import Suggestion
 from truing.lab.run.design import BASELINE, arms_of
@@ -38,6 +39,14 @@ def test_every_template_has_a_plan_of_which_nothing_is_refused(made):
     steps = plan(made)
     assert {step.hypothesis.id for step in steps} == set(made.hypotheses)
     assert [step.refused for step in steps if step.refused] == []
+
+
+def test_no_template_asks_a_check_for_a_statistical_rule(made):
+    """A check of two steps leaves them out, so it would settle nothing by them."""
+    checks = [each.header.check for each in made.hypotheses.values() if each.header.check]
+    assert [
+        rule for check in checks for rule in check.rules if rule in RULES and RULES[rule].kind == "S"
+    ] == []
 
 
 def test_the_report_of_the_field_is_a_template(tmp_path):

@@ -395,8 +395,13 @@ def test_a_rule_that_applies_to_no_step_leaves_the_others_to_settle_it(tmp_path)
     two = CHECK.replace('["LEN"]', '["LEN001", "MSK007"]')
     result = by_check(tmp_path, checked(clean=["LEN001"]), two)
     assert (result.verdict, result.by) == ("INVALIDATED", "proof")
-    assert result.because == "LEN001 found nothing; MSK007: no step that it applies to"
-    assert by_check(tmp_path, checked(clean=[]), two).verdict == "PENDING"
+    assert result.because == "LEN001 found nothing; MSK007 (no step that it applies to)"
+    open_ = by_check(tmp_path, checked(clean=[]), two)
+    assert open_.verdict == "PENDING"
+    assert open_.notes[0].count("MSK007") == 1, "told once"
+    statistical = CHECK.replace('["LEN"]', '["MSK003", "TPL001"]')
+    because = by_check(tmp_path, checked(clean=["MSK003"]), statistical).because
+    assert because == "MSK003 found nothing; TPL001 (statistical: no check has it)"
 
 
 def test_clean_and_that_only_narrows_it(tmp_path):

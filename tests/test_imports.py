@@ -54,7 +54,7 @@ MAY_IMPORT = {
         " terminal learner trainer api"
     ),
     "integrations": "errors utils types distributed models doctor measurements",
-    "lab": "errors utils config record analysis rewards metrics doctor terminal api",
+    "lab": "errors utils config record analysis rewards metrics doctor terminal learner api",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "cli": (
         "errors utils types distributed config record analysis models engines cluster envs checks doctor "

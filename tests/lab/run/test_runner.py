@@ -10,8 +10,10 @@ import pytest
 from labs import CLEAR, declared, lab_in, run_of
 
 from truing.errors import LabError, RecordError
+from truing.lab.report.text import step_lines
 from truing.lab.run import runner
 from truing.lab.run.experiment import run_hypothesis
+from truing.lab.run.plan import plan
 from truing.lab.run.runner import declare_experiment, pending_arm_jobs, retry_jobs, run_jobs
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import CheckResult, Declaration, Ledger, Run
@@ -341,9 +343,73 @@ def test_runs_that_failed_are_repeated_once(lab, ledger, values):
     ends = {broken: {"outcome": "crashed", "error": "loss is NaN"}}
     lab = run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder, ends), ledger, quiet)
     again = FakePool(lab.runs_folder, ends)
-    lab = run_jobs(lab, "h01", retry_jobs(lab, hypothesis, lab.declaration(hypothesis)), again, ledger, quiet)
+    lab = run_jobs(lab, "h01", retry_jobs(lab, hypothesis), again, ledger, quiet)
     assert again.started == [broken]
     assert [run.outcome for run in lab.history.entries_of(Run) if run.key == broken] == ["crashed", "crashed"]
+
+
+def failed_lab(lab, ledger, *failing):
+    """The lab, INCONCLUSIVE since its first runs of these arms crashed."""
+    ends = {keys(lab, label, 1)[0]: {"outcome": "crashed", "error": "too few tasks"} for label in failing}
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder, ends), ledger, quiet)
+    assert judge(lab, lab.hypotheses["h01"]).verdict == "INCONCLUSIVE"
+    return lab
+
+
+@pytest.mark.parametrize("place", ["recipe.toml", "lab.toml", "header"])
+def test_a_repaired_experiment_begins_anew_with_retry(lab, ledger, values, place):
+    failed_lab(lab, ledger, "baseline")
+    path = lab.hypotheses["h01"].path if place == "header" else lab.root / "recipe.toml"
+    old, new = ("2e-3", "3e-3") if place == "header" else ("steps = 2", "steps = 3")
+    if place == "lab.toml":
+        with_changes(lab.root, "grpo.steps=3")
+    else:
+        path.write_text(path.read_text().replace(old, new))
+    lab = open_lab(lab.root)
+    verdict = judge(lab, lab.hypotheses["h01"])
+    assert not verdict.settled
+    assert "no arm has a result: truing lab run h01 --retry" in " ".join(verdict.notes)
+    (step,) = plan(lab)
+    assert (step.kind, step.runs, step.retry) == ("experiment", 20, True)
+    assert any("--retry" in text for text, _ in step_lines([step]))
+
+    pool, events = FakePool(lab.runs_folder), []
+    lab = run_hypothesis(
+        lab, lab.hypotheses["h01"], pool, ledger, lambda kind, facts: events.append(kind), retry=True
+    )
+    assert events[0] == "cost"
+    assert judge(open_lab(lab.root), lab.hypotheses["h01"]).verdict == "INVALIDATED"
+    assert plan(lab) == []
+    assert [each.error for each in lab.history.declarations()] == [0.025], "its error is spent once"
+    assert len(lab.history.entries_of(Declaration)) == 2
+
+
+def test_an_arm_with_a_result_keeps_the_declared_baseline(tmp_path, values):
+    two = CLEAR.replace(', arm = "changed"', "") + 'other = ["grpo.learning_rate=4e-3"]\n'
+    lab = lab_in(tmp_path, {"h01": two})
+    ledger = Ledger(lab.ledger_folder)
+    values |= dict.fromkeys(keys(lab, "other", 10), 0.01)
+    lab = declare_experiment(lab, lab.hypotheses["h01"], ledger, underpowered=False)
+    for label, outcome in {"baseline": "finished", "other": "finished", "changed": "crashed"}.items():
+        lab = lab.with_entry(ledger.write(run_of(lab, lab.hypotheses["h01"], label, 0, 0.0, outcome=outcome)))
+    lab = with_changes(tmp_path, "grpo.steps=3")
+    verdict = judge(lab, lab.hypotheses["h01"])
+    assert not verdict.repaired
+    assert "it keeps the declared one" in verdict.notes[-1]
+    pool = FakePool(lab.runs_folder)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet, retry=True)
+    ledger.close()
+    assert len(lab.history.entries_of(Declaration)) == 1
+    assert pool.started[0] == keys(lab, "changed", 1)[0]
+
+
+def test_without_retry_a_repaired_experiment_is_refused_with_the_remedy(lab, ledger, values):
+    failed_lab(lab, ledger, "changed")
+    path = lab.hypotheses["h01"].path
+    path.write_text(path.read_text().replace("2e-3", "3e-3"))
+    lab = open_lab(lab.root)
+    with pytest.raises(LabError, match="--retry declares it anew"):
+        run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder), ledger, quiet)
 
 
 def test_entries_are_json_lines_that_anybody_can_read(lab, ledger, values):

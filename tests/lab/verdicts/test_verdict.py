@@ -10,7 +10,7 @@ from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.api import env_from_recipe
 from truing.lab.report.text import verdict_lines
-from truing.lab.run.design import BASELINE, resolve_arm
+from truing.lab.run.design import BASELINE, baseline_of, resolve_arm
 from truing.lab.stats import e_process
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.noise import noise_of
@@ -395,8 +395,13 @@ def test_a_rule_that_applies_to_no_step_leaves_the_others_to_settle_it(tmp_path)
     two = CHECK.replace('["LEN"]', '["LEN001", "MSK007"]')
     result = by_check(tmp_path, checked(clean=["LEN001"]), two)
     assert (result.verdict, result.by) == ("INVALIDATED", "proof")
-    assert result.because == "LEN001 found nothing; MSK007: no step that it applies to"
-    assert by_check(tmp_path, checked(clean=[]), two).verdict == "PENDING"
+    assert result.because == "LEN001 found nothing; MSK007 (no step that it applies to)"
+    open_ = by_check(tmp_path, checked(clean=[]), two)
+    assert open_.verdict == "PENDING"
+    assert open_.notes[0].count("MSK007") == 1, "told once"
+    statistical = CHECK.replace('["LEN"]', '["MSK003", "TPL001"]')
+    because = by_check(tmp_path, checked(clean=["MSK003"]), statistical).because
+    assert because == "MSK003 found nothing; TPL001 (statistical: no check has it)"
 
 
 def test_clean_and_that_only_narrows_it(tmp_path):
@@ -635,3 +640,24 @@ def pairs_that_gain(gains):
         ]
         pairs.append(Pair(seed, *sides))
     return pairs
+
+
+def test_a_measure_of_a_check_is_told_once(tmp_path):
+    asked = HEADER + '[check]\nmeasures = [{ metric = "context/cut_share", below = 0.001 }]\nsettles = true\n'
+    lab = lab_in(tmp_path, {"h01": asked})
+    hypothesis = lab.hypotheses["h01"]
+    lab = lab.with_entry(
+        CheckResult("h01", baseline_of(lab).digest, "c", {}, {"context/cut_share": 0.75}, 1.0)
+    )
+    assert judge(lab, hypothesis).notes == ("the check: context/cut_share is 0.75, not below 0.001",)
+
+
+def test_what_a_check_has_settled_lists_no_open_criterion(tmp_path):
+    asked = HEADER + '[check]\nmeasures = [{ metric = "context/cut_share", below = 0.001 }]\nsettles = true\n'
+    lab = lab_in(tmp_path, {"h01": asked})
+    lab = lab.with_entry(
+        CheckResult("h01", baseline_of(lab).digest, "c", {}, {"context/cut_share": 0.0}, 1.0)
+    )
+    lines = [text for text, _ in verdict_lines(judge(lab, lab.hypotheses["h01"]))]
+    assert lines[0].endswith("INVALIDATED by an exact check")
+    assert lines[1:] == ["  context/cut_share is 0", "  evidence: high (an exact check)"]

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -10,9 +10,6 @@ from rich.console import Console
 from truing.cli.experiment.lab_run import AsJson, LabFolder, run, verdict, work
 from truing.cli.experiment.lab_write import init, new, suggest
 from truing.utils.format import escape_lines
-
-if TYPE_CHECKING:
-    from truing.lab.store.lab import Lab
 
 app = typer.Typer(
     help="Test hypotheses on why the reward does not go up: experiments, verdicts, a record of the evidence.",
@@ -26,47 +23,41 @@ def plan(
     jobs: Annotated[int, typer.Option(min=1, help="Parallel runs, for the estimate of minutes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List open steps by number, prerequisites first, with the effect that each can detect."""
-    from truing.lab.report.numbers import number_text
+    """List open steps by number, prerequisites first: what each can detect, and what its runs cost."""
+    from truing.errors import TruingError
     from truing.lab.report.text import step_lines
-    from truing.lab.run.plan import detectable_effects
+    from truing.lab.run.cost import check_data, cost_text
     from truing.lab.run.plan import plan as plan_steps
     from truing.lab.store.lab import open_lab
 
     lab_state = open_lab(lab)
     steps = plan_steps(lab_state, jobs)
+    keys = {key for step in steps for key in step.keys}
+    cost = problem = ""
+    try:
+        check_data(lab_state)
+        cost = cost_text(lab_state, len(keys), jobs) if keys else ""
+    except TruingError as error:
+        problem = f"no run of this lab can start: {error}"
     if as_json:
-        print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
+        facts = {"steps": [step.facts() for step in steps], "cost": cost, "problem": problem}
+        print(json.dumps(facts, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for metric, effect, noise in detectable_effects(lab_state):
-        text = f"{metric} can detect {number_text(effect)} or more, {noise.source}"
-        console.print(escape_lines(text), style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
-    if any(step.kind == "experiment" for step in steps) and (problem := _why_no_run(lab_state)):
+    if cost:
+        console.print(escape_lines(f"cost of these experiments: {cost}"), markup=False, soft_wrap=True)
+    if problem:
         console.print(escape_lines(problem), style="red", markup=False, soft_wrap=True)
     if not steps:
         console.print("no open step: truing lab suggest RUN, or truing lab new TITLE")
 
 
-def _why_no_run(lab_state: "Lab") -> str:
-    """Return why no run of the lab could start or be evaluated: its data; "" if they are there."""
-    from truing.api import check_evaluation
-    from truing.errors import TruingError
-    from truing.lab.run.design import baseline_of
-
-    try:
-        check_evaluation(baseline_of(lab_state).recipe)
-    except TruingError as error:
-        return f"no run of this lab can start: {error}"
-    return ""
-
-
 @app.command()
 def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
     """Print the verdict on every hypothesis, and update the README's table."""
-    from truing.lab.report.text import verdict_lines
+    from truing.lab.report.text import gain_lines, verdict_lines
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
     from truing.lab.verdicts.verdict import judge
@@ -81,6 +72,7 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
     for each in verdicts:
         for text, style in [
             *list(verdict_lines(each))[:2],
+            *gain_lines(each),
             *((f"  note: {note}", "dim") for note in each.notes),
         ]:
             console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)

@@ -31,11 +31,14 @@ def run(
     underpowered: Annotated[
         bool, typer.Option("--underpowered", help="Start even if the experiment may be unable to decide.")
     ] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Repeat failed runs.")] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Repeat failed runs, with what has been repaired since.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Test a hypothesis: its exact check, then its arms in pairs. Resumes an interrupted experiment."""
     from truing.lab.report.progress import LabDisplay
+    from truing.lab.run.cost import check_data
     from truing.lab.run.design import baseline_of
     from truing.lab.run.experiment import run_hypothesis
     from truing.lab.run.run_pool import RunPool, slots_for
@@ -45,6 +48,7 @@ def run(
     lab_state = open_lab(lab)
     tested = lab_state.hypothesis(hypothesis)
     refuse_unknown_faults(lab_state, tested)
+    check_data(lab_state)
     slots, cuda = slots_for(baseline_of(lab_state).recipe)
     pool = RunPool(lab_state.runs_folder, jobs or slots, cuda, lab_state.history.peak_bytes())
     ledger = Ledger(lab_state.ledger_folder)

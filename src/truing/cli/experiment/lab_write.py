@@ -13,6 +13,9 @@ from truing.utils.format import escape_lines
 
 def init(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    changes: Annotated[
+        list[str] | None, typer.Argument(help="key=value of the baseline, as in env.data=FILE")
+    ] = None,
     template: Annotated[
         str, typer.Option(help="musique, dual, tools, tiny (to try a lab) or blank.")
     ] = "blank",
@@ -21,10 +24,21 @@ def init(
     ] = None,
 ) -> None:
     """Create a lab: a problem statement, a baseline, and hypotheses to fill in or to run."""
+    from truing.errors import TruingError
+    from truing.lab.run.cost import check_data
     from truing.lab.store.create import create_lab
+    from truing.lab.store.lab import open_lab
 
-    for path in create_lab(folder, template, recipe):
+    for path in create_lab(folder, template, recipe, changes or ()):
         print(path)
+    try:
+        check_data(open_lab(folder))
+    except TruingError as error:
+        where = f"changes in {folder / 'lab.toml'}, whose folder paths start at"
+        text = f"no run of this lab can start yet; see {where}: {error}"
+        Console(stderr=True, highlight=False).print(
+            escape_lines(text), style="yellow", markup=False, soft_wrap=True
+        )
 
 
 def new(

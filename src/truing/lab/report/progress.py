@@ -9,11 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from truing.lab.report.numbers import effect_text, minutes_text
+from truing.lab.run.cost import cost_text, total_steps
 from truing.lab.run.design import Job
+from truing.lab.run.plan import missing_runs
 from truing.lab.run.run_pool import RunningProcess
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run
+from truing.lab.verdicts.own_gain import gain_text
 from truing.lab.verdicts.verdict import judge
 from truing.utils.format import with_count
 
@@ -37,7 +40,8 @@ class LabDisplay:
         self.total = self.progress.add_task(f"{hypothesis.id}: remaining", total=None, facts="")
         self.bars: dict[str, TaskID] = {}
         self.last_line_at = time.monotonic()
-        self.run_seconds: list[float] = []  # of ended runs
+        self.run_seconds: list[float] = []  # of finished runs
+        self.first_steps: dict[str, tuple[float, int]] = {}  # by run: when steps were first seen, how many
 
     def __enter__(self) -> "LabDisplay":
         self.progress.start()
@@ -50,9 +54,19 @@ class LabDisplay:
         """Show an event."""
         getattr(self, f"on_{kind}")(**facts)
 
-    def on_checking(self) -> None:
-        """Show the start of the exact check."""
-        text = f"{self.hypothesis.id}: checking the baseline, two steps of each stage …"
+    def on_checking(self, seconds: float) -> None:
+        """Show that the exact check runs, and for how long."""
+        if seconds and time.monotonic() - self.last_line_at < SECONDS_BETWEEN_LINES:
+            return
+        self.last_line_at = time.monotonic()
+        so_far = f" {minutes_text(seconds / 60)}" if seconds else ""
+        text = f"{self.hypothesis.id}: checking the baseline, two steps of each stage …{so_far}"
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def on_cost(self, lab: Lab) -> None:
+        """Show what the remaining runs cost."""
+        runs = len(missing_runs(lab, self.hypothesis, lab.declaration(self.hypothesis)))
+        text = f"{self.hypothesis.id}: {cost_text(lab, runs, self.slots)}; a clear result takes fewer"
         self.console.print(text, markup=False, soft_wrap=True)
 
     def on_run(self, run: Run, lab: Lab) -> None:
@@ -69,7 +83,9 @@ class LabDisplay:
         text = f"  {run.label}, seed {run.seed}: {result}   {verdict.pairs} of {verdict.seeds} pairs{effect}"
         style = None if run.outcome == "finished" else "bold red"
         self.console.print(text, markup=False, soft_wrap=True, style=style)
-        if run.seconds is not None:
+        if gain := verdict.gains.get(run.label):
+            self.console.print(f"  {run.label}: {gain_text(gain)}", markup=False, soft_wrap=True)
+        if run.seconds is not None and run.outcome == "finished":
             self.run_seconds.append(run.seconds)
 
     def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> None:
@@ -78,7 +94,9 @@ class LabDisplay:
             self.progress.remove_task(self.bars.pop(name))
         for job, each in running:
             if each.name not in self.bars:
-                self.bars[each.name] = self.progress.add_task(str(job), total=_total_updates(job), facts="")
+                self.bars[each.name] = self.progress.add_task(
+                    str(job), total=total_steps(job.recipe), facts=""
+                )
             self.progress.update(
                 self.bars[each.name], completed=each.updates, facts=_progress_text(job, each)
             )
@@ -93,25 +111,35 @@ class LabDisplay:
             )
 
     def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], count: int) -> str:
-        """Return the time left, estimated from ended runs, else from the steps of running ones."""
+        """Return the time left and its source: finished runs, else the steps of running ones."""
         now = time.monotonic()
         run_seconds = self.run_seconds or [
-            (now - each.began) * _total_updates(job) / each.updates for job, each in running if each.updates
+            seconds for job, each in running if (seconds := self._seconds_by_steps(job, each, now))
         ]
         if not run_seconds:
             return ""
+        source = "measured" if self.run_seconds else "estimated from the first steps"
         elapsed = sum(now - each.began for _, each in running)
         seconds = max(0.0, math.fsum(run_seconds) / len(run_seconds) * count - elapsed) / max(1, self.slots)
-        return f", {minutes_text(seconds / 60)}"
+        return f", {minutes_text(seconds / 60)} ({source})"
 
+    def _seconds_by_steps(self, job: Job, running: RunningProcess, now: float) -> float | None:
+        """Return the seconds of a whole run by the pace of its steps; None before the second.
 
-def _total_updates(job: Job) -> int:
-    return sum(job.recipe.stage(stage).steps for stage in job.recipe.stages)
+        What comes before the first step, mostly an evaluation, is assumed to come once more at the end.
+        """
+        if not (updates := running.updates):
+            return None
+        first, before = self.first_steps.setdefault(running.name, (now, updates))
+        if updates == before:
+            return None
+        pace = (now - first) / (updates - before)
+        return 2 * (first - running.began) + pace * (total_steps(job.recipe) - before)
 
 
 def _progress_text(job: Job, running: RunningProcess) -> str:
     """Return the progress of a run as text."""
-    total = _total_updates(job)
+    total = total_steps(job.recipe)
     if running.updates in (0, total):
-        return "evaluating" if running.updates else "loading"
+        return "evaluating" if running.updates else "loading, then evaluating the base"
     return f"step {running.updates} of {total}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from truing.lab.report.numbers import effect_text, minutes_text, sensitivity_text
 from truing.lab.report.suggest import Suggestion
 from truing.lab.run.plan import PlanStep
+from truing.lab.verdicts.own_gain import gain_text
 from truing.lab.verdicts.verdict import HypothesisVerdict
 from truing.utils.format import with_count
 
@@ -36,10 +37,12 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
         )
         bounds = f"{guarantee}, {condition}"
         yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({bounds})", ""
-    if verdict.criteria and verdict.verdict != "VALIDATED":
+    yield from gain_lines(verdict)
+    open_criteria = verdict.criteria if verdict.pairs or verdict.by != "proof" else ()
+    if open_criteria and verdict.verdict != "VALIDATED":
         detects = f"with {with_count(verdict.seeds, 'pair')} it {sensitivity_text(verdict.mde)}"
         yield f"  {detects}; {verdict.smallest_effect:g} is the smallest effect of interest", ""
-    for criterion in verdict.criteria:
+    for criterion in open_criteria:
         role = "confirms" if criterion.confirms else "refutes"
         yield f"  {MARKS[criterion.state]} {role}: {criterion.text}: {criterion.state}", ""
     if verdict.quality != "–":
@@ -48,15 +51,32 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
         yield f"  note: {note}", "dim"
 
 
+def gain_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
+    """Yield whether each arm itself learned, and what it means if none did."""
+    for label, gain in verdict.gains.items():
+        yield f"  {label}: {gain_text(gain)}", "" if gain.is_gain else "yellow"
+    if verdict.pairs and not verdict.gains:
+        yield "  whether an arm learned is unknown: no evaluation before the last stage (eval.base)", "yellow"
+    if verdict.pairs and verdict.gains and not any(gain.is_gain for gain in verdict.gains.values()):
+        yield (
+            "  no arm is shown to learn: differences between arms are between runs that do not learn",
+            "yellow",
+        )
+
+
 def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the plan; without minutes and runs, which depend on the machine, if ``cost`` is false."""
     for rank, step in enumerate(steps, 1):
         minutes = minutes_text(step.minutes) if cost and math.isfinite(step.minutes) else ""
-        runs = with_count(step.runs, "run") if cost and step.kind == "experiment" and step.runs else ""
+        has_runs = cost and step.kind == "experiment" and step.runs
+        runs = f"at most {with_count(step.runs or 0, 'run')}" if has_runs else ""
         after = f"after {', '.join(step.waits_for)}" if step.waits_for else ""
         details = ", ".join(filter(None, [runs, minutes, after]))
         name = f"{step.hypothesis.id} {step.hypothesis.title}"
         yield f"{rank}. {name}: {step.kind}{f' ({details})' if details else ''}", "bold"
+        if step.retry:
+            again = f"truing lab run {step.hypothesis.id} --retry"
+            yield f"   its runs failed, and its recipe has changed since: {again}", "cyan"
         if step.refused:
             yield f"   cannot decide: {step.refused}", "yellow"
             yield f"   to decide: {step.would}", "yellow"

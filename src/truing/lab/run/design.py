@@ -93,7 +93,8 @@ def arms_of(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -
         raise LabError(
             f"the baseline is not the one that {hypothesis.id} was declared with",
             expected=f"{lab.config.recipe} as it was, with {', '.join(declaration.baseline) or 'no changes'}",
-            remedy="restore the recipe; another baseline is another hypothesis: truing lab new",
+            remedy="restore the recipe; another baseline is another hypothesis: truing lab new. If its"
+            " runs failed before an arm had a result, --retry declares it anew",
         )
     return arms
 

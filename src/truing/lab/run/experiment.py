@@ -38,10 +38,11 @@ def run_hypothesis(
         report: receives events.
         underpowered: start even if the experiment may be unable to decide.
         train: run the arms even if the check has settled the claim.
-        retry: repeat failed runs.
+        retry: repeat failed runs; with a repaired recipe or header, declare the experiment anew.
     """
     _check_prerequisites(lab, hypothesis)
-    declaration = lab.declaration(hypothesis)
+    anew = retry and judge(lab, hypothesis).repaired
+    declaration = None if anew else lab.declaration(hypothesis)
     if hypothesis.header.check:
         base = baseline_digest(lab, declaration)
         if not any(each.arm == base for each in lab.history.entries_of(CheckResult, hypothesis.id)):
@@ -49,10 +50,11 @@ def run_hypothesis(
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
         return lab
-    if retry and declaration:
-        retries = retry_jobs(lab, hypothesis, declaration)
-        lab = run_jobs(lab, hypothesis.id, retries, pool, ledger, report)
-    lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered)
+    lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered, anew=anew)
+    if retry or judge(lab, hypothesis).verdict == "TESTING":
+        report("cost", {"lab": lab})
+    if retry:
+        lab = run_jobs(lab, hypothesis.id, retry_jobs(lab, hypothesis), pool, ledger, report)
     return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), pool, ledger, report)
 
 

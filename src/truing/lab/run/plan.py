@@ -7,14 +7,14 @@ from typing import Any
 
 from truing.errors import TruingError
 from truing.lab.report.numbers import nan_to_none
-from truing.lab.run.design import arms_of, baseline_of, missing_jobs
+from truing.lab.run.cost import run_minutes
+from truing.lab.run.design import arms_of, missing_jobs
 from truing.lab.stats.difference_bounds import within_of
-from truing.lab.stats.noise import Noise, assumed_noise, noise_of
-from truing.lab.stats.power import min_detectable_excess
+from truing.lab.stats.noise import Noise, noise_of
 from truing.lab.stats.sensitivity import min_detectable_effect, why_underpowered
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import CheckResult, Declaration, Run
+from truing.lab.store.ledger import CheckResult, Declaration
 from truing.lab.verdicts.verdict import judge
 
 
@@ -31,10 +31,14 @@ class PlanStep:
     noise: Noise | None = None
     refused: str = ""  # why it cannot decide
     would: str = ""  # what would help
+    keys: frozenset[str] = frozenset()  # of the remaining runs: experiments share those of the baseline
+    retry: bool = False  # it failed, and its recipe has changed since
 
     def facts(self) -> dict[str, Any]:
         """Return the JSON form: null for unknown values."""
-        facts = {name: value for name, value in vars(self).items() if name not in ("hypothesis", "noise")}
+        facts = {
+            name: value for name, value in vars(self).items() if name not in ("hypothesis", "noise", "keys")
+        }
         noise = {"noise": self.noise.source} if self.noise else {}
         return nan_to_none({"hypothesis": self.hypothesis.id} | facts | noise)
 
@@ -54,27 +58,12 @@ def plan(lab: Lab, jobs: int = 1) -> list[PlanStep]:
     return steps
 
 
-def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
-    """Yield the effects that the baseline's evaluation and last rewards detect with a hypothesis's pairs."""
-    first = next((each for each in lab.hypotheses.values() if each.header.arms), None)
-    if first is None:
-        return
-    recipe = baseline_of(lab).recipe
-    for metric in ("eval/reward", "reward/mean"):
-        noise = assumed_noise(recipe, metric)
-        within = within_of(first.header.model_copy(update={"metric": metric}), None)[metric]
-        effect = min_detectable_excess(
-            noise.deviation, first.header.seeds, lab.error_share(first), within=within
-        )
-        yield metric, effect, noise
-
-
 def open_steps(lab: Lab, hypothesis: Hypothesis, settled: Set[str], jobs: int) -> Iterator[PlanStep]:
     """Yield the open check, then the open experiment."""
     header = hypothesis.header
     waits = tuple(name for name in header.prerequisites if name not in settled)
     if header.check and not lab.history.entries_of(CheckResult, hypothesis.id):
-        yield PlanStep(hypothesis, "check", waits, 1, minutes=mean_minutes(lab, CheckResult))
+        yield PlanStep(hypothesis, "check", waits, 1, minutes=check_minutes(lab))
         if header.check.settles:
             return  # the check decides whether an experiment is needed
     if header.arms:
@@ -87,30 +76,33 @@ def open_steps(lab: Lab, hypothesis: Hypothesis, settled: Set[str], jobs: int) -
 def experiment_step(lab: Lab, hypothesis: Hypothesis, waits_for: tuple[str, ...], jobs: int) -> PlanStep:
     """Return the experiment of a hypothesis, its remaining runs, and the effect that it detects."""
     header, error = hypothesis.header, lab.error_share(hypothesis)
-    declaration = lab.declaration(hypothesis)
+    retry = judge(lab, hypothesis).repaired
+    declaration = None if retry else lab.declaration(hypothesis)
     within, noise = within_of(header, declaration), noise_of(lab, hypothesis, header)
-    runs = missing_runs(lab, hypothesis, declaration)
+    keys = missing_runs(lab, hypothesis, declaration)
     refused, would = why_underpowered(header, noise, error, within)
     return PlanStep(
         hypothesis,
         "experiment",
         waits_for,
-        runs,
-        runs * mean_minutes(lab, Run) / jobs,
+        len(keys),
+        len(keys) * run_minutes(lab)[0] / jobs,
         min_detectable_effect(header, noise, error, within),
         noise,
         refused,
         would,
+        keys,
+        retry,
     )
 
 
-def missing_runs(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> int:
-    """Return the number of runs that all seeds of an experiment still need."""
+def missing_runs(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> frozenset[str]:
+    """Return the keys of the runs that all seeds of an experiment still need."""
     base, *arms = arms_of(lab, hypothesis, declaration).values()
-    return len(missing_jobs(lab, base, arms, hypothesis.header.seed_range))
+    return frozenset(job.key for job in missing_jobs(lab, base, arms, hypothesis.header.seed_range))
 
 
-def mean_minutes(lab: Lab, kind: type[Run] | type[CheckResult]) -> float:
-    """Return the mean minutes of a run or a check of this lab; NaN before the first."""
-    seconds = [each.seconds for each in lab.history.entries_of(kind) if each.seconds is not None]
+def check_minutes(lab: Lab) -> float:
+    """Return the mean minutes of a check of this lab; NaN before the first."""
+    seconds = [each.seconds for each in lab.history.entries_of(CheckResult) if each.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else math.nan

@@ -64,10 +64,11 @@ def _run_check(
 ) -> CheckResult:
     """Check two steps of each stage by every rule, in a process."""
     began = time.monotonic()
-    report("checking", {})
     running = pool.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})
+    report("checking", {"seconds": 0.0})
     while not pool.pop_ended():
         time.sleep(POLL_SECONDS)
+        report("checking", {"seconds": time.monotonic() - began})
     outcome = running.outcome()
     if outcome["outcome"] != "finished":
         raise LabError(
@@ -77,26 +78,38 @@ def _run_check(
         )
     seconds = time.monotonic() - began
     return CheckResult(
-        hypothesis.id, base.digest, code_digest(), outcome["results"], outcome["measures"], seconds
+        hypothesis.id,
+        base.digest,
+        code_digest(),
+        outcome["results"],
+        outcome["measures"],
+        seconds,
+        outcome.get("run_seconds"),
     )
 
 
-def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
-    """Declare an experiment, if it is not declared; raise if it cannot decide, or its header has changed."""
+def declare_experiment(
+    lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool, anew: bool = False
+) -> Lab:
+    """Declare an experiment, if it is not declared; raise if it cannot decide, or its header has changed.
+
+    ``anew`` replaces a declaration of which no arm has a result.
+    """
     declaration = lab.declaration(hypothesis)
-    if declaration is not None:
+    if declaration is not None and not anew:
         if declared_header(declaration) != hypothesis.header:
             raise LabError(
                 f"{hypothesis.path} is not what {hypothesis.id} was declared with",
                 expected="the declared header: criteria come before results",
-                remedy="restore it; another claim or criterion is another hypothesis: truing lab new",
+                remedy="restore it; another claim or criterion is another hypothesis: truing lab new. If its"
+                " runs failed before an arm had a result, --retry declares it anew",
             )
         return lab
     if hypothesis.header.claim == UNWRITTEN_CLAIM:
         raise LabError(
             f"{hypothesis.path} is not filled in", got=UNWRITTEN_CLAIM, expected="a claim of your own"
         )
-    _check_error_budget(lab, hypothesis)
+    _check_error_budget(lab, hypothesis, declaration)
     arms_by_label = arms_of(lab, hypothesis, None)
     within = declared_within(hypothesis.header, arms_by_label.values())
     noise, error = noise_of(lab, hypothesis, hypothesis.header), lab.error_share(hypothesis)
@@ -118,6 +131,7 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
         error,
         underpowered=bool(refused),
         within=within,
+        replaces=declaration.time if declaration else None,
     )
     return lab.with_entry(ledger.write(entry))
 
@@ -126,7 +140,8 @@ def _check_no_results(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str])
     """Raise if results of an arm are known: a criterion that is chosen after them proves nothing."""
     seeds = hypothesis.header.seed_range
     for label, arm in arms.items():
-        earlier = [run for run in lab.history.entries_of(Run) if run.arm == arm and run.seed in seeds]
+        finished = [run for run in lab.history.runs().values() if run.outcome == "finished"]
+        earlier = [run for run in finished if run.arm == arm and run.seed in seeds]
         if earlier and label != BASELINE:
             raise LabError(
                 f"arm {label} of {hypothesis.id} was run before",
@@ -136,9 +151,9 @@ def _check_no_results(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str])
             )
 
 
-def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
+def _check_error_budget(lab: Lab, hypothesis: Hypothesis, replaced: Declaration | None) -> None:
     """Raise if the lab's error has no share left, as after a change of lab.toml."""
-    spent = math.fsum(each.error for each in lab.history.entries_of(Declaration))
+    spent = math.fsum(each.error for each in lab.history.declarations() if each != replaced)
     share = lab.error_share(hypothesis)
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(
@@ -164,8 +179,10 @@ def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
     return missing
 
 
-def retry_jobs(lab: Lab, hypothesis: Hypothesis, declaration: Declaration) -> PendingJobs:
-    """Return a function that lists failed runs, each to repeat once."""
+def retry_jobs(lab: Lab, hypothesis: Hypothesis) -> PendingJobs:
+    """Return a function that lists failed runs of a declared experiment, each to repeat once."""
+    declaration = lab.declaration(hypothesis)
+    assert declaration is not None
     by_digest = {arm.digest: arm for arm in arms_of(lab, hypothesis, declaration).values()}
     failed = failed_runs(lab.history, declaration.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]

@@ -1,8 +1,10 @@
 """A process of a lab: trains or checks one recipe, and writes its outcome."""
 
 import json
+import math
 import os
 import shutil
+import time
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
@@ -10,10 +12,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from truing.api import preflight, train
 from truing.config import resolve
 from truing.doctor.diagnosis import RuleResult
 from truing.errors import ProvenError, RecordError, TruingError
+from truing.lab.run.cost import estimated_run_seconds
 from truing.lab.run.run_pool import OUTCOME_FILE
 from truing.record import RunReader
 from truing.terminal.progress import ProgressDisplay
@@ -71,16 +76,25 @@ def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return each rule's result on two steps of each stage, and the largest value of each metric."""
+    """Return each rule's result on two steps of each stage, the largest metrics, and a run's seconds."""
+    recipe = resolve(tomllib.loads(spec["recipe"]))
     largest: dict[str, float] = {}
+    steps, starts = list[Any](), list[float]()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         if kind == "step":
+            steps.append(facts["record"])
+            since_start = time.time() - psutil.Process().create_time()
+            starts.append(since_start - math.fsum(facts["record"].seconds.values()))
             for name, value in facts["record"].metrics.items():
                 largest[name] = max(value, largest.get(name, value))
 
-    results = preflight(resolve(tomllib.loads(spec["recipe"])), on_event=watch).results()
-    return {"results": {each.code: [each.verdict, _rule_text(each)] for each in results}, "measures": largest}
+    results = preflight(recipe, on_event=watch).results()
+    return {
+        "results": {each.code: [each.verdict, _rule_text(each)] for each in results},
+        "measures": largest,
+        "run_seconds": estimated_run_seconds(recipe, steps, min(starts, default=0.0)),
+    }
 
 
 def _rule_text(result: RuleResult) -> str:

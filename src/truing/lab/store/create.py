@@ -1,5 +1,7 @@
 """Creation of a lab: folders, a problem statement, a baseline, and hypotheses from a template."""
 
+import json
+import os
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -40,23 +42,24 @@ experimental-results/report.md merge=union
 GITIGNORE = f"{RESULTS}/runs/\n"
 
 
-def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
+def create_lab(folder: Path, template: str, recipe: str | None, changes: Sequence[str] = ()) -> list[Path]:
     """Create a lab; return the written files.
 
     Args:
         folder: a new or empty folder.
         template: the source of hypotheses, problem statement and baseline.
         recipe: another baseline, as a file or by name.
+        changes: of the recipe, ``key=value``, after the template's own in the lab's settings.
     """
     if template not in TEMPLATE_RECIPES:
         raise LabError("unknown template", got=template, expected=", ".join(TEMPLATE_RECIPES))
     if folder.exists() and any(folder.iterdir()):
         raise LabError(f"{folder} is not empty", expected="a new folder", remedy="name another")
-    stages = load_recipe(recipe or TEMPLATE_RECIPES[template]).stages
+    stages = load_recipe(recipe or TEMPLATE_RECIPES[template], changes).stages
     source, name = files("truing.lab") / "templates", folder.resolve().name
     settings = Template((source / template / CONFIG).read_text(encoding="utf-8")).substitute(name=name)
     texts = {
-        CONFIG: settings,
+        CONFIG: _with_changes(settings, [_from_folder(change, folder) for change in changes]),
         RECIPE: _recipe_text(recipe or TEMPLATE_RECIPES[template]),
         ".gitattributes": GITATTRIBUTES,
         ".gitignore": GITIGNORE,
@@ -90,6 +93,30 @@ def _of_stages(text: str, stages: Sequence[str]) -> str:
     """Return a hypothesis without changes of stages that the baseline does not train."""
     others = "|".join(sorted({*get_args(Stage)} - {*stages}))
     return re.sub(rf'"(?:{others})\.[^"]*",? ?', "", text)
+
+
+def _with_changes(settings: str, changes: Sequence[str]) -> str:
+    """Return the text of settings with more changes at the end of their list."""
+    start = settings.index("changes = [")
+    end = settings.index("]", start)
+    listed = settings[start:end].rstrip()
+    comma = "" if listed.endswith(("[", ",")) else ","
+    added = "".join(f"\n  {json.dumps(change, ensure_ascii=False)}," for change in changes)
+    return f"{settings[:start]}{listed}{comma}{added}\n{settings[end:]}" if changes else settings
+
+
+def _from_folder(change: str, folder: Path) -> str:
+    """Return a change of ``env.`` or ``model.`` with its path, if it is one, relative to the lab's folder."""
+    key, _, value = change.partition("=")
+    path, bracket, limit = value.partition("[")  # as in FILE[:100]
+    if (
+        not key.startswith(("env.", "model."))
+        or Path(path).is_absolute()
+        or not path
+        or not Path(path).exists()
+    ):
+        return change
+    return f"{key}={os.path.relpath(path, folder)}{bracket}{limit}"
 
 
 def _recipe_text(recipe: str) -> str:

@@ -65,7 +65,7 @@ class Lab:
         A declaration is matched by content: two people may have used one number twice, or renumbered a file.
         A declaration with its number and the same title or claim is its own, although the file has changed.
         """
-        declarations = self.history.entries_of(Declaration)
+        declarations = self.history.declarations()
         same_number = [each for each in declarations if each.hypothesis == hypothesis.id]
         unchanged = [each for each in same_number if _matches(each, hypothesis)]
         moved = [each for each in declarations if _matches(each, hypothesis) and not self._file_matches(each)]

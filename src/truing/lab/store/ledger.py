@@ -36,6 +36,9 @@ class Run:
     tasks: Mapping[str, float] = field(
         default_factory=dict[str, float]
     )  # reward of the last evaluation, by task
+    before: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )  # the same of the evaluation before the last stage; empty without one
     prompts: str = ""  # SHA-256 of the training tasks
     curve: Sequence[float] = ()  # reward of each step; NaN where it has none
     seconds: float | None = None  # None for a resumed run
@@ -58,6 +61,7 @@ class Declaration:
     within: Mapping[str, float] = field(  # bound on the size of a pair's difference, by metric
         default_factory=dict[str, float]
     )
+    replaces: float | None = None  # time of an earlier declaration, of which no arm has a result
     time: float = 0.0
 
 
@@ -71,6 +75,7 @@ class CheckResult:
     results: Mapping[str, Sequence[str]]  # by rule: the strength of its verdict, and its text
     measures: Mapping[str, float]  # the largest value of each metric
     seconds: float | None  # None if reused from another hypothesis
+    run_seconds: float | None = None  # of a whole run, estimated from the check's steps
     time: float = 0.0
 
 
@@ -89,6 +94,12 @@ class History:
         """Return the entries of a kind, of one hypothesis or all."""
         entries = [entry for entry in self.entries if isinstance(entry, kind)]
         return [entry for entry in entries if hypothesis in (None, entry.hypothesis)]
+
+    def declarations(self) -> list[Declaration]:
+        """Return the declarations that no later one replaces."""
+        declarations = self.entries_of(Declaration)
+        replaced = {each.replaces for each in declarations}
+        return [each for each in declarations if each.time not in replaced]
 
     def runs(self) -> dict[str, Run]:
         """Return runs by key, in the order of their ends: the first finished, else the last failed."""
@@ -136,7 +147,7 @@ def _entry(path: Path, line: Any) -> Entry:
 
 def _from_json(name: str, value: Any) -> Any:
     """Return a field as it was before JSON, which has neither NaN nor infinity."""
-    if isinstance(value, dict) and name in ("metrics", "tasks", "measures"):
+    if isinstance(value, dict) and name in ("metrics", "tasks", "before", "measures"):
         return floats_from_json(value)
     if name == "curve":
         return list(floats_from_json({str(index): x for index, x in enumerate(value)}).values())

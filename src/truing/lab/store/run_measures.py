@@ -16,18 +16,22 @@ LAST_DIVISOR = 4
 
 
 def run_measures(run: Path) -> dict[str, Any]:
-    """Return metrics, rewards by task of the last evaluation, rewards by step, and a hash of the tasks."""
+    """Return metrics, rewards by task around the last stage, rewards by step, and a hash of the tasks."""
     reader = RunReader(run)
     recipe = resolve(reader.run_fact("recipe"))
     stage = recipe.stages[-1]
-    evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
+    evaluations = evaluations_of(reader.events())
+    evaluation = evaluations.get(f"after_{stage}")
     if evaluation is None:
         raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
+    earlier = [evaluations.get(name) for name in ("base", *(f"after_{each}" for each in recipe.stages[:-1]))]
+    before = next(filter(None, reversed(earlier)), None)
     steps = [row for row in reader.steps() if row.stage == stage]
     curve = [row.metrics.get("reward/mean", math.nan) for row in steps]
     return {
         "metrics": {**_last_quarter_means(steps), **_evaluation_metrics(evaluation)},
         "tasks": dict(evaluation.reward),
+        "before": dict(before.reward) if before else {},
         "bounds": evaluation.bounds,
         "curve": curve,
         "prompts": reader.run_fact("judged", "tasks_hash"),

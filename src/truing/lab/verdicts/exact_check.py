@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict as Strength
 from truing.lab.store.hypothesis_file import Check
 from truing.lab.store.ledger import CheckResult
@@ -23,14 +24,14 @@ def is_ruled_out(check: Check, result: CheckResult) -> bool:
 
 
 def clean_text(check: Check, result: CheckResult) -> str:
-    """Return the clean rules and the measures as text."""
+    """Return the clean rules, and the measures that rule the claim out, as text."""
     codes = [code for code, strength, _ in _requested_results(check, result) if strength == Strength.CLEAN]
     rules = [f"{', '.join(codes)} found nothing"] if codes else []
-    rules += (
-        [f"{', '.join(absent)}: no step that it applies to"] if (absent := _absent(check, result)) else []
-    )
-    measures = {each.metric: result.measures.get(each.metric, math.nan) for each in check.measures}
-    return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in measures.items())])
+    absent = _absent(check, result)
+    rules += absent if len(absent) < len(check.rules) else []  # else they leave the claim unsettled
+    values = ((each, result.measures.get(each.metric, math.nan)) for each in check.measures)
+    measures = (f"{each.metric} is {value:g}" for each, value in values if value < each.below)
+    return "; ".join([*rules, *measures])
 
 
 def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:
@@ -39,7 +40,7 @@ def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:
         if strength not in (Strength.PROVEN, Strength.CLEAN):
             yield f"{code} ({strength}: {text})"
     if len(absent := _absent(check, result)) == len(check.rules):  # else the others settle it
-        yield from (f"{rule} (no step that it applies to)" for rule in absent)
+        yield from absent
     for measure in check.measures:
         value = result.measures.get(measure.metric, math.nan)
         if not value < measure.below:
@@ -47,8 +48,10 @@ def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:
 
 
 def _absent(check: Check, result: CheckResult) -> list[str]:
-    """Return the requested rules that apply to no step, as one on demonstrations without SFT."""
-    return [rule for rule in check.rules if not any(code.startswith(rule) for code in result.results)]
+    """Return the requested rules without a result, each with the reason, as one on SFT without SFT."""
+    absent = [rule for rule in check.rules if not any(code.startswith(rule) for code in result.results)]
+    reasons = {True: "statistical: no check has it", False: "no step that it applies to"}
+    return [f"{rule} ({reasons[rule in RULES and RULES[rule].kind == 'S']})" for rule in absent]
 
 
 def _requested_results(check: Check, result: CheckResult) -> Iterator[tuple[str, str, str]]:

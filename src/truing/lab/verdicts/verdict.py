@@ -1,13 +1,15 @@
 """Verdicts on claims, from checks and pairs, by the declared criteria."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from truing.analysis.stage_gain import StageGain
 from truing.lab.report.numbers import nan_to_none
-from truing.lab.run.design import BASELINE, baseline_digest
+from truing.lab.run.design import BASELINE, baseline_digest, baseline_of
 from truing.lab.stats import e_process
 from truing.lab.stats.difference_bounds import within_of
 from truing.lab.stats.noise import noise_of
@@ -19,6 +21,7 @@ from truing.lab.store.ledger import CheckResult, Declaration, Run
 from truing.lab.verdicts.criteria import CriterionState, Pairs
 from truing.lab.verdicts.decide import VerdictName, decide, reported_arm, why_not_comparable
 from truing.lab.verdicts.exact_check import clean_text, is_ruled_out, proven_texts, unsettled_texts
+from truing.lab.verdicts.own_gain import gain_facts, own_gains
 from truing.lab.verdicts.quality import Quality, quality_of
 
 Basis = Literal["proof", "experiment", "prior", ""]
@@ -48,6 +51,10 @@ class HypothesisVerdict:
     quality: Quality = "–"
     quality_because: str = ""
     notes: tuple[str, ...] = ()
+    gains: Mapping[str, StageGain] = field(
+        default_factory=dict[str, StageGain]
+    )  # of each arm over its last stage
+    repaired: bool = False  # recipe or header changed after failed runs, before any result of an arm
 
     @property
     def criteria_met(self) -> bool | None:
@@ -60,11 +67,15 @@ class HypothesisVerdict:
     @property
     def settled(self) -> bool:
         """Whether no more runs are needed."""
+        if self.repaired and self.by != "proof":
+            return False
         return self.verdict not in ("PENDING", "TESTING") and self.by != "prior"
 
     def facts(self) -> dict[str, Any]:
         """Return the JSON form: null for unknown values."""
-        return nan_to_none(asdict(self) | {"criteria_met": self.criteria_met})
+        gains = {label: gain_facts(gain) for label, gain in self.gains.items()}
+        facts = asdict(replace(self, gains={}))
+        return nan_to_none(facts | {"criteria_met": self.criteria_met, "gains": gains})
 
 
 def judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
@@ -104,9 +115,28 @@ def judge_pairs(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     )
     if declaration is None:
         return _prior_verdict(header, pending)
-    verdict = _by_experiment(lab, header, declaration, pending)
+    verdict = _with_changes(lab, hypothesis, declaration, _by_experiment(lab, header, declaration, pending))
     note = "its file has changed; it is judged by what was declared before the first run"
     return verdict if header == hypothesis.header else replace(verdict, notes=(*verdict.notes, note))
+
+
+def _with_changes(
+    lab: Lab, hypothesis: Hypothesis, declaration: Declaration, verdict: HypothesisVerdict
+) -> HypothesisVerdict:
+    """Return a verdict of failed runs with what has changed since they were declared."""
+    other_header = hypothesis.header != declared_header(declaration)
+    other_baseline = baseline_of(lab).digest != declaration.arms[BASELINE]
+    if not failed_runs(lab.history, declaration.arms) or not (other_header or other_baseline):
+        return verdict
+    arms = {arm for label, arm in declaration.arms.items() if label != BASELINE}
+    repaired = not any(run.arm in arms and run.outcome == "finished" for run in lab.history.runs().values())
+    changed = f"{'baseline' if other_baseline else 'header'} has changed since its runs were declared"
+    note = (
+        f"its {changed}, and no arm has a result: truing lab run {hypothesis.id} --retry begins anew with it"
+        if repaired
+        else f"its {changed}: with results, it keeps the declared one; for the new one: truing lab new"
+    )
+    return replace(verdict, repaired=repaired, notes=(*verdict.notes, note))
 
 
 def _declared_header(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Declaration | None]:
@@ -214,4 +244,5 @@ def _by_experiment(
         quality_because=reason,
         notes=tuple(notes),
         within=within,
+        gains=own_gains(lab.history, declaration.arms, seeds),
     )

@@ -126,7 +126,7 @@ def experiment(root, effects, pairs, name="run"):
         for step in range(2):
             write(writer, step, "grpo", None, None, **{"reward/mean": 0.5})
         writer.write_event("finished")
-    plan = Plan("grpo", 2, 2, ARMS, ("larger groups: no memory",), 0.5)
+    plan = Plan("grpo", 2, 2, ARMS, ("larger groups: no memory",), 0.5, 0.05)
     folder = root / FOLDER.format(name)
     for pair in range(pairs):
         for arm, effect in zip(plan.names, (0.0, *effects), strict=True):

@@ -48,13 +48,13 @@ MAY_IMPORT = {
         "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal "
         "learner trainer"
     ),
-    "__init__": "errors types config analysis rewards envs checks api",
     "trl": (
         "errors utils types distributed config record analysis chat models rewards envs metrics doctor"
         " terminal learner trainer api"
     ),
     "integrations": "errors utils types distributed models doctor measurements",
-    "lab": "errors utils config record analysis rewards metrics doctor terminal learner api",
+    "lab": "errors utils config record analysis rewards envs metrics doctor terminal learner api",
+    "__init__": "errors types config analysis rewards envs checks api lab",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "cli": (
         "errors utils types distributed config record analysis models engines cluster envs checks doctor "

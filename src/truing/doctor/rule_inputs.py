@@ -18,6 +18,7 @@ INPUTS: Mapping[str, str] = {
     "returns": "returns per token",
     "token_gradient": "the token gradient of the loss",
     "entropy": "entropy per token",
+    "entropy_gradient": "the gradient of the loss per entropy of a token",
     "new_value": "values from the critic's forward in each optimizer step",
     "value_gradient": "the gradient of the loss per value of the critic",
     "value_mask": "the mask of the value loss",

@@ -32,6 +32,7 @@ from truing.types.weight_facts import (
     DeclaredWeights,
     Digests,
     PlainGradient,
+    ReferenceDigests,
     ReferenceSync,
     RowGradients,
     Sync,
@@ -71,7 +72,7 @@ class Facts(TypedDict, total=False):
     publication: Publication
     ranks: Ranks
     ratios: Ratios
-    reference: Digests
+    reference: ReferenceDigests
     reference_sync: ReferenceSync
     regraded: list[Regraded]
     replies: Replies

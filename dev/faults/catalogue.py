@@ -228,6 +228,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "OPT003 OPT008 MSK003",
     ),
     121: _by("recorded means or losses are not those of the recorded samples", "RWD011"),
+    122: _by("turns begin with the forced prefix more or less often than declared", "SMP013"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -13,7 +13,7 @@ from truing.errors import ModelError
 from truing.trainer.evaluation_check import prove_evaluated
 from truing.types.status import Status
 
-NAMES = ["evaluated-best", "evaluated-greedily", "evaluated-other-draws", "evaluated-stale"]
+NAMES = [name for name, fault in FAULTS.items() if fault.numbers == (102,)]
 
 
 @pytest.mark.integration

@@ -74,6 +74,7 @@ INPUTS: Mapping[str, str] = {
     "facts.graded_text": "graded texts, and the decoded ids",
     "facts.critic_values": "the critic's values by a plain forward",
     "facts.gradient": "a plain backward of the same samples",
+    "facts.plain | facts.row_gradients": "samples scored alone, or in smaller micro-batches",
     "facts.row_gradients": "the sum of the samples' gradients, and the optimizer's gradient",
     "facts.backward_sums": "the sum of backward gradients, and the optimizer's gradient",
     "facts.reference_sync": "a second computation of one weight of the reference around a sync",

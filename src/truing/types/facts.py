@@ -15,6 +15,7 @@ from truing.types.token_facts import (
     Demonstrations,
     Draws,
     EnginePrompts,
+    ForcedPrefixes,
     GradedTexts,
     Ids,
     Null,
@@ -56,6 +57,7 @@ class Facts(TypedDict, total=False):
     demonstrations: Demonstrations
     draws: Draws
     engine_prompts: EnginePrompts
+    forced_prefixes: ForcedPrefixes
     frozen: Digests
     graded_text: GradedTexts
     gradient: PlainGradient

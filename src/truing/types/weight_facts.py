@@ -168,3 +168,4 @@ class RowGradients(Gradients):
 
     free: Number
     missing_gradient: NotRequired[MissingGradient | None]
+    logprob: NotRequired[Number]  # difference of log-probabilities between both forwards, nats

@@ -179,7 +179,10 @@ def _not_as_critics_begin(step: MeasuredStep) -> Iterator[tuple[str, str]]:
     policy = {plain_name(name): weight for name, weight in step.learner.model.named_parameters()}
     for name, weight in critic.trunk.named_parameters() if critic.trunk is not None else ():
         own = policy.get(plain_name(name))
-        if own is not None and not torch.equal(whole(weight.detach()), whole(own.detach())):
+        if own is None:
+            continue
+        trunk, policy_weight = whole(weight.detach()).cpu(), whole(own.detach()).cpu()
+        if not torch.equal(trunk.to(policy_weight.dtype), policy_weight):
             yield f"critic.trunk.{plain_name(name)}", "is not the policy's, as that of a new critic is"
 
 

@@ -82,6 +82,18 @@ def test_a_policy_that_has_moved_since_is_reported(evaluated):
             weight.copy_(before)
 
 
+def test_ids_that_do_not_follow_from_their_random_numbers_are_reported(evaluated):
+    opened, groups, reward = evaluated
+
+    def next_ids(rollout):
+        turns = [replace(turn, token_ids=turn.token_ids + 1) for turn in rollout.turns]
+        return replace(rollout, turns=tuple(turns))
+
+    other = [replace(group, rollouts=tuple(map(next_ids, group.rollouts))) for group in groups]
+    with pytest.raises(ModelError, match="draws"):
+        prove_evaluated(*opened, other, reward)
+
+
 @pytest.mark.parametrize("wrong", [0.25, 5.0])
 def test_another_mean_is_reported(evaluated, wrong):
     opened, groups, reward = evaluated

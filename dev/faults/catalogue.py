@@ -107,7 +107,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     51: _by("the reference is another model", "REF002 REF004"),
     52: _by("the KL is not 0 before the first update", "REF002"),
     53: _by("the value head is not trained", "VAL001"),
-    54: _by("the entropy bonus has the wrong sign", "OPT006"),
+    54: _by("the entropy bonus has the wrong sign", "MSK003 OPT006"),
     55: _by("entropy collapses", "LEN002", "the cause needs an experiment"),
     56: _by("the loss is divided by another number", "MSK003 MSK007 VAL003 OPT009"),
     57: _by(
@@ -184,7 +184,10 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     99: _by("a rank has other weights, learning rates or advantages, or an older sampler", "DST001"),
     100: _by("a resumed schedule begins again", "OPT004 DST001"),
-    101: _by("a resume restores weights and not the optimizer's state, or the reverse", "OPT010 OPT002"),
+    101: _by(
+        "a resume restores weights and not the optimizer's state, the reverse, or not the weights of terms",
+        "OPT010 OPT002 OPT017",
+    ),
     102: _by(
         "evaluations have other sampling parameters, random numbers, weights or means than declared",
         "",
@@ -205,18 +208,27 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "its answer is refused",
     ),
     109: _by(
-        "other weights train than the recipe declares: fewer, more, of another shape or dtype", "OPT018"
+        "other weights train than the recipe declares: fewer, more, of another shape, dtype or scale",
+        "OPT018",
     ),
     110: _by("weights are rounded or changed between the model's files and the first step", "OPT018"),
     111: _by("a resumed run has another reference", "REF001 REF003"),
-    112: _by("a rollout reads replies of another one, or changed ones", "TOL002"),
+    112: _by("a rollout has replies or a final state of another one, or changed ones", "TOL002"),
     113: _by("the engine reads other ids before a later turn than are trained", "TOK001 SMP004"),
     114: _by("a truncation or a penalty is wrong in sampler and trainer alike", "SMP004 SMP005"),
     115: _by("demonstrations are those of other tasks, empty, cut or doubled", "TOK007 MSK008"),
     116: _by("the supervised loss has an undeclared term", "MSK007 OPT006"),
     117: _by("the value loss's gradient does not reach a trunk, or not as it is", "OPT006"),
     118: _by("values, or the one after a truncated end, are read at another token", "VAL004"),
-    119: _by("a checkpoint has other weights than the last step left", "", "refused when it is written"),
+    119: _by(
+        "a checkpoint has other weights or moments than the last step left", "", "refused when it is written"
+    ),
+    120: _by(
+        "rate, clip or a term of the loss is as declared in some optimizer steps, or for some weights, alone",
+        "OPT003 OPT008 MSK003",
+    ),
+    121: _by("recorded means or losses are not those of the recorded samples", "RWD011"),
+    122: _by("turns begin with the forced prefix more or less often than declared", "SMP013"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

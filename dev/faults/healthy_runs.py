@@ -200,6 +200,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         TOOLS,
     ),
     "calls-by-grammar": ("calls constrained by a grammar, with forced first tokens", CALLS),
+    "calls-truncated": (
+        "top-k and top-p truncate what the grammar allows",
+        {**CALLS, "sampling.top_k": 8, "sampling.top_p": 0.95},
+    ),
     "calls-in-minibatches": (
         "minibatches compute the rows of an attempt in another order",
         {**CALLS, "grpo.minibatches": 2, "grpo.prompts_per_step": 4},

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from samples import sample
 
-from truing.measurements.checked_rows import MAX_ROWS, checked_rows, rows_to_check
+from truing.measurements.checked_rows import MAX_ROWS, checked_rows, farthest, rows_to_check
 from truing.types.sampling_params import SamplingParams
 
 ROWS = [sample([1, 2], [3, 4, 5], name=f"r{i}") for i in range(32)]
@@ -42,3 +42,16 @@ def test_rows_that_repeat_ids_come_first_where_a_penalty_counts_them():
         plain = [sample([1, 2], [3, 4, 5], name=f"r{i}", sampling_params=params) for i in range(4)]
         twice = sample([1, 2], [3, 4, 3], name="twice", sampling_params=params)
         assert names(rows_to_check([*plain, twice]))[0] == first
+
+
+def test_the_row_whose_reference_is_farthest_is_always_checked():
+    far = sample(
+        [1, 2],
+        [3, 4],
+        name="far",
+        old_logprob=torch.tensor([torch.nan, torch.nan, -1.0, -1.0]),
+        ref_logprob=torch.tensor([torch.nan, torch.nan, -1.0, -9.0]),
+    )
+    for step in range(8):
+        assert names(checked_rows(measured(step, [[*ROWS, far]]), [*ROWS, far]))[0] == "far"
+    assert farthest(ROWS) is None  # without a reference none is

@@ -119,5 +119,5 @@ def test_a_weight_is_the_stored_one_in_the_declared_dtype():
 
 def test_both_differences_are_claimed():
     (trained,), (loaded,) = (list(RULE.judge(RULE.measure(step()))) for step in (example, rounded))
-    assert trained.what == "6 weights of the optimizer are not as declared"
-    assert loaded.what == "1 weight before the first step is not as the model's files have them"
+    assert trained.what == "6 weights that train are not as declared"
+    assert loaded.what == "1 weight before the first step is not as declared"

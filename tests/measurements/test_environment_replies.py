@@ -8,7 +8,7 @@ import torch
 from truing.doctor.rules import tok001, tol002
 from truing.measurements.environment_replies import engine_prompt_fact, reply_fact
 from truing.rollouts.workers.calls import EnvCall, EpisodeTable
-from truing.types.message import AssistantMessage, hash_of_message
+from truing.types.message import AssistantMessage, hash_of_message, hash_of_outcome
 from truing.types.rollout import hash_of_ids
 from truing.types.status import Status
 
@@ -19,10 +19,12 @@ def message(content, **fields):
     return {"role": "tool", "name": "read", "tool_call_id": "call00000", "content": content} | fields
 
 
-def rollout(read, given, status=Status.DONE):
-    hashes = tuple(hash_of_message(each, CHARS) for each in given)
+def rollout(read, given, status=Status.DONE, outcome=None):
+    """Return a rollout whose episode ended in the state {"files": 3}, and which is graded by ``outcome``."""
+    own = {"files": 3}
+    hashes = (*(hash_of_message(each, CHARS) for each in given), hash_of_outcome(own))
     messages = ({"role": "assistant", "content": "…"}, *read)
-    return SimpleNamespace(messages=messages, reply_hashes=hashes, status=status)
+    return SimpleNamespace(messages=messages, reply_hashes=hashes, status=status, outcome=outcome or own)
 
 
 def test_own_replies_have_no_difference_also_if_the_limit_cuts_them():
@@ -42,6 +44,18 @@ def test_the_reply_of_another_rollout_is_told_with_its_own():
         "got": "one",
         "given_to": "a",
     }
+
+
+def test_the_final_state_of_another_episode_is_told():
+    rollouts = {"a": rollout([], []), "b": rollout([], [], outcome={"files": 2})}
+    assert reply_fact(rollouts, CHARS) == {
+        "checked": 0,
+        "other": 0,
+        "other_outcomes": 1,
+        "outcome_of": "b",
+    }
+    (claim,) = tol002.RULE.judge(tol002.RULE.measure(tol002.outcomes_exchanged()))
+    assert claim.what == "8 rollouts are judged by another final state than that of the rollout's own episode"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +93,9 @@ def test_the_hashes_are_of_what_an_episode_replied():
     reply["content"] = "no"  # what a rollout does with its reply changes no hash
     assert table.run(EnvCall("outcome", 1, CHARS)) == (
         {"right": 1},
-        [hash_of_message(message("yes"), CHARS)],
+        [hash_of_message(message("yes"), CHARS), hash_of_outcome({"right": 1})],
     )
-    assert table.run(EnvCall("outcome", 2, CHARS)) == ({"right": 1}, [])
+    assert table.run(EnvCall("outcome", 2, CHARS)) == ({"right": 1}, [hash_of_outcome({"right": 1})])
 
 
 @pytest.mark.parametrize(("given", "other"), [([1, 2, 3], 0), ([1, 2], 1), ([2, 2, 3], 1)])

@@ -13,7 +13,7 @@ from truing.errors import ModelError
 from truing.trainer.evaluation_check import prove_evaluated
 from truing.types.status import Status
 
-NAMES = ["evaluated-best", "evaluated-greedily", "evaluated-other-draws", "evaluated-stale"]
+NAMES = [name for name, fault in FAULTS.items() if fault.numbers == (102,)]
 
 
 @pytest.mark.integration
@@ -80,6 +80,18 @@ def test_a_policy_that_has_moved_since_is_reported(evaluated):
     finally:
         with torch.no_grad():
             weight.copy_(before)
+
+
+def test_ids_that_do_not_follow_from_their_random_numbers_are_reported(evaluated):
+    opened, groups, reward = evaluated
+
+    def next_ids(rollout):
+        turns = [replace(turn, token_ids=turn.token_ids + 1) for turn in rollout.turns]
+        return replace(rollout, turns=tuple(turns))
+
+    other = [replace(group, rollouts=tuple(map(next_ids, group.rollouts))) for group in groups]
+    with pytest.raises(ModelError, match="draws"):
+        prove_evaluated(*opened, other, reward)
 
 
 @pytest.mark.parametrize("wrong", [0.25, 5.0])

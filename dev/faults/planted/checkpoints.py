@@ -3,26 +3,31 @@
 from contextlib import contextmanager
 
 from dev.faults.fault import Fault, patched
+from dev.faults.healthy_runs import PPO
 
 
-def _saved_as(change):
-    """Save other weights; ``change`` gets each trained weight with its name."""
+def _saved_as(change, table="trainable"):
+    """Save other weights; ``change`` gets each weight of a table with its name."""
 
     def make(real):
         def save(folder, state, tables, *args):
-            changed = {name: change(name, weight) for name, weight in tables["trainable"].items()}
-            return real(folder, state, {**tables, "trainable": changed}, *args)
+            changed = {name: change(name, weight) for name, weight in tables.get(table, {}).items()}
+            return real(folder, state, {**tables, table: changed} if changed else tables, *args)
 
         return save
 
     return patched("truing.learner.checkpoint:save", make)
 
 
+def _in_bfloat16(name, weight):
+    return weight.detach().bfloat16().float()
+
+
 CHECKPOINT_IN_BFLOAT16 = Fault(
     name="checkpoint-in-bfloat16",
     numbers=(119,),
     what="weights are rounded to bfloat16 on their way into a checkpoint",
-    plant=lambda: _saved_as(lambda name, weight: weight.detach().bfloat16().float()),
+    plant=lambda: _saved_as(_in_bfloat16),
     expected=(),
     refusal="has other weights than the last step left",
 )
@@ -64,4 +69,43 @@ CHECKPOINT_ONE_STEP_OLDER = Fault(
     plant=lambda: _one_step_older("norm"),
     expected=(),
     refusal="has other weights than the last step left",
+)
+
+
+CRITIC_OF_CHECKPOINT_ROUNDED = Fault(
+    name="critic-of-checkpoint-rounded",
+    numbers=(119,),
+    what="the critic is rounded to bfloat16 on its way into a checkpoint",
+    plant=lambda: _saved_as(_in_bfloat16, "critic"),
+    expected=(),
+    changes=PPO,
+    refusal="has other weights of the critic than the last step left",
+)
+
+
+REFERENCE_OF_CHECKPOINT_ROUNDED = Fault(
+    name="reference-of-checkpoint-rounded",
+    numbers=(119,),
+    what="a synced reference is rounded to bfloat16 on its way into a checkpoint",
+    plant=lambda: _saved_as(_in_bfloat16, "reference"),
+    expected=(),
+    changes={"kl.coef": 0.05, "reference.sync_every": 2},
+    refusal="has other weights of the reference than the last step left",
+)
+
+
+MOMENTS_OF_CHECKPOINT_ROUNDED = Fault(
+    name="moments-of-checkpoint-rounded",
+    numbers=(119,),
+    what="AdamW's moments are rounded to bfloat16 on their way into a checkpoint",
+    plant=lambda: patched(
+        "truing.learner.checkpoint:_moments",
+        lambda real: (
+            lambda tables, optimizer: {
+                name: moment.bfloat16().to(moment.dtype) for name, moment in real(tables, optimizer).items()
+            }
+        ),
+    ),
+    expected=(),
+    refusal="has other moments than the last step left",
 )

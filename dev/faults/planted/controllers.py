@@ -1,6 +1,7 @@
 """Weights that adapt, and means that a step records."""
 
 from collections import defaultdict
+from dataclasses import replace
 from math import isnan
 
 from dev.faults.fault import Fault, patched
@@ -79,6 +80,20 @@ LENGTH_WITH_PROMPT = Fault(
 )
 
 
+KL_WEIGHT_NOT_RESTORED = Fault(
+    name="kl-weight-not-restored",
+    numbers=(101,),
+    what="a resumed run begins with the recipe's weight of the KL, not that of the checkpoint",
+    plant=lambda: patched(
+        "truing.trainer.stage_trainer:read_state",
+        lambda real: lambda checkpoint: replace(real(checkpoint), control={}),
+    ),
+    expected=("OPT017",),
+    changes={"kl.coef": 0.1, "kl.target": 0.01, "checkpoint_every": 1, "grpo.steps": 5},
+    resumed_after=3,
+)
+
+
 def _in_bits(real):
     def entropy_metrics(table):
         return {name: value / 0.6931 for name, value in real(table).items()}
@@ -88,8 +103,26 @@ def _in_bits(real):
 
 ENTROPY_IN_BITS = Fault(
     name="entropy-in-bits",
-    numbers=(),
+    numbers=(121,),
     what="the recorded entropy is in bits, not nats",
     plant=lambda: patched("truing.metrics.update:entropy_metrics", _in_bits),
     expected=("RWD011",),
+)
+
+
+def _of_last_micro_batch(real):
+    def add(step, batch, scores, losses):
+        step.loss = {}
+        real(step, batch, scores, losses)
+
+    return add
+
+
+LOSS_OF_LAST_MICRO_BATCH = Fault(
+    name="loss-of-last-micro-batch",
+    numbers=(121,),
+    what="the recorded loss is that of the last micro-batch",
+    plant=lambda: patched("truing.learner.optimizer_step:OptimizerStep.add", _of_last_micro_batch),
+    expected=("RWD011",),
+    changes={"optimizer.micro_batch_tokens": 200, "kl.coef": 0.05},
 )

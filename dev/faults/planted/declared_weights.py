@@ -93,6 +93,21 @@ RANK_HALVED = Fault(
 )
 
 
+ALPHA_BY_ROOT_OF_RANK = Fault(
+    name="alpha-by-root-of-rank",
+    numbers=(109,),
+    what="the adapter is scaled by alpha over the root of its rank, not over its rank",
+    plant=lambda: patched(
+        "truing.models.load_policy:add_lora",
+        lambda real: (
+            lambda model, *, rank, alpha, **rest: real(model, rank=rank, alpha=alpha * rank**0.5, **rest)
+        ),
+    ),
+    expected=("OPT018",),
+    changes=LORA,
+)
+
+
 CRITIC_TRUNK_FROZEN = Fault(
     name="critic-trunk-frozen",
     numbers=(109,),
@@ -100,6 +115,28 @@ CRITIC_TRUNK_FROZEN = Fault(
     plant=lambda: patched(
         "truing.models.critic:_own_trunk", lambda real: lambda causal: real(causal).requires_grad_(False)
     ),
+    expected=("OPT018",),
+    changes=PPO | {"ppo.critic": "separate"},
+)
+
+
+def _with_new_trunk(real):
+    def own_trunk(causal):
+        trunk, generator = real(causal), torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for weight in trunk.parameters():
+                if weight.ndim > 1:
+                    weight.normal_(0, 0.02, generator=generator)
+        return trunk
+
+    return own_trunk
+
+
+CRITIC_TRUNK_RANDOM = Fault(
+    name="critic-trunk-random",
+    numbers=(110,),
+    what="a critic's own trunk begins with random weights, not with the policy's",
+    plant=lambda: patched("truing.models.critic:_own_trunk", _with_new_trunk),
     expected=("OPT018",),
     changes=PPO | {"ppo.critic": "separate"},
 )

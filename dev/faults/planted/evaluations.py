@@ -1,9 +1,11 @@
 """Evaluations that measure something else."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
 from dev.faults.fault import Fault, patched
+from dev.faults.sampler_distribution import drawn_under
 
 
 def _evaluated_best(real):
@@ -104,4 +106,52 @@ EVALUATED_WITHOUT_SYSTEM = Fault(
     plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _evaluated_without_system),
     expected=(),
     refusal="differently from the environment's prompt",
+)
+
+
+@contextmanager
+def _in_evaluations(make):
+    """Draw otherwise while an evaluation is sampled."""
+    evaluating = []
+
+    def marked(real):
+        def evaluate(*args):
+            evaluating.append(True)
+            try:
+                return real(*args)
+            finally:
+                evaluating.clear()
+
+        return evaluate
+
+    def drawing(real):
+        other = make(real)
+        return lambda *args: (other if evaluating else real)(*args)
+
+    with (
+        patched("truing.trainer.evaluate:evaluate", marked),
+        patched("truing.engines.local.running_batch:draw_ids", drawing),
+    ):
+        yield
+
+
+EVALUATED_ALMOST_GREEDILY = Fault(
+    name="evaluated-almost-greedily",
+    numbers=(102,),
+    what="evaluations are sampled almost greedily, and recorded at the declared temperature",
+    plant=lambda: _in_evaluations(drawn_under(temperature=0.2)),
+    expected=(),
+    changes={"eval.temperature": 1.0, "eval.tasks": 8, "sampling.max_new_tokens": 12},
+    refusal="the evaluation has other draws than declared",
+)
+
+
+EVALUATED_AT_RANDOM = Fault(
+    name="evaluated-at-random",
+    numbers=(102,),
+    what="evaluations are sampled at temperature 1, and recorded as greedy",
+    plant=lambda: _in_evaluations(drawn_under(temperature=1.0)),
+    expected=(),
+    changes={"eval.tasks": 8, "sampling.max_new_tokens": 12},
+    refusal="the evaluation has other draws than declared",
 )

@@ -179,3 +179,13 @@ OLD_VALUE_MOVES = Fault(
     expected=("VAL003",),
     changes=CRITIC | {"ppo.value_clip": 0.01},
 )
+
+
+ENTROPY_SIGN_LATER = Fault(
+    name="entropy-sign-later",
+    numbers=(54, 120),
+    what="the entropy bonus has the wrong sign after the first optimizer step",
+    plant=lambda: _in_steps(_later, "truing.algos.loss_terms:entropy_loss", _negated),
+    expected=("MSK003",),
+    changes=INNER | {"entropy.coef": 0.02},
+)

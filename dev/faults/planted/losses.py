@@ -28,7 +28,7 @@ ENTROPY_SIGN = Fault(
     numbers=(54,),
     what="the entropy bonus has the wrong sign",
     plant=lambda: patched("truing.algos.loss_terms:entropy_loss", _entropy_sign),
-    expected=("OPT006",),
+    expected=("MSK003",),
     changes={"entropy.coef": 0.05},
 )
 

@@ -237,3 +237,26 @@ TREE_LEAK = Fault(
     expected=("SMP006",),
     not_in_bfloat16="below bfloat16's rounding: it moves log-probabilities by 1e-4 nats, rounding by 1e-3",
 )
+
+
+def _shifted_in_some_rows(real):
+    def with_reference_logprobs(samples, learner):
+        rows = []
+        for number, row in enumerate(real(samples, learner)):
+            ref = row.ref_logprob.clone()
+            if number % 16 == 7:
+                ref[row.kl_mask] = ref[row.kl_mask].roll(1)
+            rows.append(replace(row, ref_logprob=ref))
+        return rows
+
+    return with_reference_logprobs
+
+
+REFERENCE_SHIFTED_IN_SOME_ROWS = Fault(
+    name="reference-shifted-in-some-rows",
+    numbers=(51,),
+    what="one row in sixteen has the reference's log-probabilities one token late",
+    plant=lambda: patched("truing.learner.step:with_reference_logprobs", _shifted_in_some_rows),
+    expected=("REF004",),
+    changes={"kl.coef": 0.05, "sampling.max_new_tokens": 8, "sft.steps": 10},
+)

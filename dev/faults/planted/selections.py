@@ -51,3 +51,16 @@ LONG_ONES_DROPPED = Fault(
     plant=lambda: _selected(lambda size: 2 * size, _shortest),
     expected=("SMP013",),
 )
+
+
+PREFIX_ALWAYS_FORCED = Fault(
+    name="prefix-always-forced",
+    numbers=(122,),
+    what="the share of turns with a forced prefix does not fall",
+    plant=lambda: patched(
+        "truing.rollouts.group_selection:force_rate",
+        lambda real: lambda limits, step: limits.force_rate,
+    ),
+    expected=("SMP013",),
+    changes={"episode.forced_prefix": "1", "episode.force_rate": 0.5, "episode.force_steps": 3},
+)

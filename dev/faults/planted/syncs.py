@@ -228,3 +228,14 @@ REFERENCE_LAYER_LOST_ON_RESUME = Fault(
     changes=RESUMED_REFERENCE,
     resumed_after=2,
 )
+
+
+SYNCED_REFERENCE_NOT_RESTORED = Fault(
+    name="synced-reference-not-restored",
+    numbers=(111,),
+    what="a resumed run has its policy as the reference, not that of the last sync",
+    plant=lambda: _restored_as(lambda learner, name, weight: learner.parameters[name]),
+    expected=("REF001",),
+    changes=RESUMED_REFERENCE | {"reference.sync_every": 2, "grpo.steps": 5},
+    resumed_after=3,
+)

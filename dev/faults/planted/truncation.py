@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from dev.faults.fault import Fault, patched
+from dev.faults.healthy_runs import CALLS
 
 LONGER = {"sft.steps": 10, "sampling.max_new_tokens": 12}
 
@@ -84,6 +85,16 @@ ONE_MORE_THAN_TOP_K = Fault(
     plant=lambda: _kept(_one_more),
     expected=("SMP004",),
     changes=LONGER | {"sampling.top_k": 8},
+)
+
+
+ONE_MORE_THAN_TOP_K_OF_A_GRAMMAR = Fault(
+    name="one-more-than-top-k-of-a-grammar",
+    numbers=(114,),
+    what="of the ids that a grammar allows, sampler and trainer keep k + 1",
+    plant=lambda: _kept(_one_more),
+    expected=("SMP004",),
+    changes={**CALLS, "sampling.top_k": 8},
 )
 
 

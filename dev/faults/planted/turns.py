@@ -71,6 +71,28 @@ RESULTS_EXCHANGED = Fault(
 )
 
 
+def _outcomes_exchanged(real):
+    def read_outcomes(attempts, context, workers):
+        real(attempts, context, workers)
+        ended = [attempt for attempt in attempts if attempt.outcome]
+        outcomes = [attempt.outcome for attempt in ended]
+        for attempt, outcome in zip(ended, outcomes[1:] + outcomes[:1], strict=True):
+            attempt.outcome = outcome
+
+    return read_outcomes
+
+
+OUTCOMES_OF_NEIGHBOURS = Fault(
+    name="outcomes-of-neighbours",
+    numbers=(112,),
+    what="each rollout is graded by the final state of the one after it",
+    plant=lambda: patched("truing.rollouts.collect:_read_outcomes", _outcomes_exchanged),
+    expected=("TOL002",),
+    changes=TOOLS,
+    reward=None,
+)
+
+
 def _requested(change):
     """Give the engine other ids before later turns."""
 

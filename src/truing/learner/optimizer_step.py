@@ -41,7 +41,7 @@ class OptimizerStep:
     def add(self, batch: Batch, scores: Scores, losses: Mapping[str, Tensor]) -> None:
         """Add a micro-batch after its backward pass."""
         index_n = self._tokens([self.place[sample.sample_id] for sample in batch.samples])
-        for name, stream_BT in _computed(batch, scores).items():
+        for name, stream_BT in _computed(batch, scores, "entropy" in losses).items():
             self._write(name, index_n, stream_BT[batch.valid.cpu()])
         for sample in batch.samples:
             self.micro_batch[self.place[sample.sample_id]] = len(self.micro_batches) - 1
@@ -107,23 +107,31 @@ class OptimizerStep:
         self.streams[name][index_m] = values_m
 
 
-def _computed(batch: Batch, scores: Scores) -> dict[str, Tensor]:
+def _computed(batch: Batch, scores: Scores, has_entropy_term: bool) -> dict[str, Tensor]:
     """Return what a micro-batch computed: [B, T] on the CPU, NaN where no loss term reads it."""
     unread_BT = ~loss_mask(batch).cpu()
-    gradient_BT = scores.logprob.grad  # None if no loss term reads log-probabilities
-    token_gradient_BT = (torch.zeros_like(scores.logprob) if gradient_BT is None else -gradient_BT).cpu()
     streams = {
         "new_logprob": scores.logprob.detach().cpu().masked_fill(unread_BT, math.nan),
         "entropy": scores.entropy.detach().cpu().masked_fill(unread_BT, math.nan),
         "raw_entropy": scores.raw_entropy.detach().cpu().masked_fill(unread_BT, math.nan),
-        # a gradient outside the mask is a fault that the doctor must see
-        "token_gradient": token_gradient_BT.masked_fill(unread_BT & (token_gradient_BT == 0), math.nan),
+        "token_gradient": _minus_gradient(scores.logprob, unread_BT),
     }
+    if has_entropy_term or scores.entropy.grad is not None:
+        streams["entropy_gradient"] = _minus_gradient(scores.entropy, unread_BT)
     if scores.mass_below is not None:
         streams["probability_below"] = scores.mass_below.cpu()
     if scores.value is not None and scores.value.grad is not None:
         streams |= {"new_value": scores.value.detach().cpu(), "value_gradient": -scores.value.grad.cpu()}
     return streams
+
+
+def _minus_gradient(stream_BT: Tensor, unread_BT: Tensor) -> Tensor:
+    """Return −∂loss/∂stream: [B, T] on the CPU; 0 if no loss term reads the stream.
+
+    NaN where no loss term reads the token, but a gradient there is a fault that the doctor must see.
+    """
+    gradient_BT = torch.zeros_like(stream_BT) if stream_BT.grad is None else -stream_BT.grad
+    return gradient_BT.cpu().masked_fill(unread_BT & (gradient_BT.cpu() == 0), math.nan)
 
 
 def computed_steps(steps: Sequence[OptimizerStep]) -> Sequence[OptimizerStep]:

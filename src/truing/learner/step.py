@@ -132,6 +132,7 @@ def backward(
             mass_below_mask_BT=hooks.mass_below_mask(this, batch),
         )
         scores.logprob.retain_grad()
+        scores.entropy.retain_grad()
         if scores.value is not None:
             scores.value.retain_grad()
         losses = {

@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from truing.config.stages import PpoConfig
+from truing.config.stages import PolicyStage, PpoConfig
 from truing.distributed.sharded_tensors import whole
 from truing.doctor.oracle.learning_rate import declared_rate
 from truing.measurements.measurement import MeasuredStep, Measurement
@@ -16,6 +16,7 @@ from truing.models.forward.rounding_noise import is_coarse
 from truing.models.forward.score import computed_precision
 from truing.types.facts import Facts
 from truing.types.weight_facts import Update
+from truing.utils.rng import seed_of
 
 ENTRIES = 4096
 """Compared entries of the weight."""
@@ -25,9 +26,10 @@ STRIDE = 7919
 
 
 class AdamWUpdate(Measurement):
-    """One weight of policy or critic after its first optimizer step, beside AdamW's formula in float64.
+    """One weight of policy or critic after one optimizer step, beside AdamW's formula in float64.
 
-    And settings of the optimizer, of policy and critic, that differ from the recipe's.
+    The key draws which of them. And settings of the optimizer, of policy and critic, that differ from the
+    recipe's in any optimizer step.
     """
 
     facts = ("update", "optimizer_settings")
@@ -41,14 +43,16 @@ class AdamWUpdate(Measurement):
         self._name = names[turn * STRIDE % len(names)]
         self._weight = groups[group][self._name]
         self._expected: RecomputedUpdate | None = None
-        self._optimizer_steps = 0
+        self._optimizer_steps, stage = 0, step.learner.setting.stage
+        declared = stage.inner_epochs * stage.minibatches if isinstance(stage, PolicyStage) else 1
+        self._chosen = 1 + seed_of(step.recipe.seed, step.stage, step.step, "recomputed") % declared
 
     def before_optimizer(self) -> None:
         """Compare the optimizer's settings, and compute the weight that AdamW must leave."""
         self._optimizer_steps += 1
         if other := self._other_settings():
             self.found["optimizer_settings"] = other
-        if self._optimizer_steps == 1:
+        if self._optimizer_steps == self._chosen:
             learner = self.step.learner
             self._expected = recompute_update(
                 self._name, self._weight, learner.optimizer, learner.optimizer_cfg
@@ -56,12 +60,12 @@ class AdamWUpdate(Measurement):
 
     def after_optimizer(self) -> None:
         """Compare the weight with it."""
-        if self._optimizer_steps == 1:
+        if self._optimizer_steps == self._chosen:
             self._compare()
 
     def after_step(self) -> Facts:
-        """Return the difference; with one optimizer step, from the weight at the end of the step."""
-        if self._optimizer_steps == 1:
+        """Return the difference; of the last optimizer step, from the weight at the end of the step."""
+        if self._optimizer_steps == self._chosen:
             self._compare()
         return self.found
 
@@ -76,12 +80,15 @@ class AdamWUpdate(Measurement):
     def _other_settings(self) -> list[str]:
         """Return the settings of policy and critic that differ from the recipe's."""
         cfg, stage = self.step.learner.optimizer_cfg, self.step.learner.setting.stage
+        schedule = cfg.warmup_steps, cfg.schedule
         declared = {"betas": (cfg.beta1, cfg.beta2), "eps": cfg.eps, "weight_decay": cfg.weight_decay}
-        by_group: dict[str, dict[str, Any]] = {"policy": declared}
+        peaks = {"policy": stage.learning_rate}
         if isinstance(stage, PpoConfig):
-            peak, warmup = stage.value_learning_rate, cfg.warmup_steps
-            rate = declared_rate(self.step.step, peak, stage.steps, warmup, cfg.schedule)
-            by_group["critic"] = {**declared, "lr": rate}
+            peaks["critic"] = stage.value_learning_rate
+        by_group = {
+            who: {**declared, "lr": declared_rate(self.step.step, peak, stage.steps, *schedule)}
+            for who, peak in peaks.items()
+        }
         groups = zip(by_group.items(), self.step.learner.optimizer.param_groups, strict=True)
         return [
             f"{name} of the {who}: {group[name]}, declared {value}"

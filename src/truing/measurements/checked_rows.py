@@ -1,5 +1,6 @@
-"""The rows of a minibatch that a plain forward and a plain backward compute: the key draws them."""
+"""The rows of a minibatch that a plain forward and a plain backward compute: the key draws all but one."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -24,18 +25,33 @@ def checked_rows(step: MeasuredStep, minibatch: Sequence[Sample]) -> list[Sample
     """Return the rows of a step's first minibatch that its audits check, of each rank in turn."""
     key = (step.recipe.seed, step.stage, step.step, "checked")
     shares = step.learner.shares(minibatch)
-    drawn = [[share[i] for i in permutation(len(share), *key)] for share in shares]
-    return rows_to_check(alternating(drawn))
+    drawn = alternating([[share[i] for i in permutation(len(share), *key)] for share in shares])
+    return rows_to_check(drawn, first=farthest(drawn))
 
 
-def rows_to_check(minibatch: Sequence[Sample]) -> list[Sample]:
-    """Return the rows to check, in the minibatch's order: first those with a nonzero advantage.
+def farthest(rows: Sequence[Sample]) -> Sample | None:
+    """Return the row with the token that policy and reference score most differently: a wrong row is such."""
+
+    def apart(row: Sample) -> float:
+        difference_T = (row.old_logprob - row.ref_logprob).abs().nan_to_num(0.0, posinf=math.inf)
+        return float(difference_T.max())
+
+    largest = max(rows, key=apart, default=None)
+    return largest if largest is not None and apart(largest) > 0 else None
+
+
+def rows_to_check(minibatch: Sequence[Sample], first: Sample | None = None) -> list[Sample]:
+    """Return the rows to check, in the minibatch's order: ``first``, then those with a nonzero advantage.
 
     Of these the ones come first that repeat ids, if penalties count ids: elsewhere a count cannot be wrong.
     """
     scored = [sample for sample in minibatch if loss_mask(sample).any()]
     rows: list[Sample] = []
-    for row in sorted(scored, key=lambda row: (not row.advantage.nan_to_num().any(), -_repeated(row))):
+    order = sorted(
+        scored,
+        key=lambda row: (row is not first, not row.advantage.nan_to_num().any(), -_repeated(row)),
+    )
+    for row in order:
         if len(rows) >= 2 and (len(rows) == MAX_ROWS or sum(map(len, rows)) + len(row) > MAX_TOKENS):
             break
         rows.append(row)

@@ -1,5 +1,6 @@
 """What trains, beside what the recipe declares; and weights, beside those of the model's files."""
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +15,10 @@ from truing.config import Recipe
 from truing.distributed.sharded_tensors import whole
 from truing.doctor.oracle.trained_weights import adapter_shapes, differences
 from truing.measurements.measurement import MeasuredStep, Measurement
+from truing.measurements.sampler_layer import declared_scale_of
 from truing.models.load import shapes_of_model
 from truing.models.load_policy import computing_dtype_of
-from truing.models.lora import POLICY
+from truing.models.lora import POLICY, adapted_layers
 from truing.models.saved_adapter import WEIGHTS
 from truing.types.weight_facts import DeclaredWeights
 
@@ -27,7 +29,8 @@ SHOWN = 4
 class TrainedWeights(Measurement):
     """The weights that the optimizer has, beside those that the recipe's adapter, or full training, gives.
 
-    In a run's first step also each weight beside the model's files, and each new adapter beside 0.
+    Of an adapter the factor of each layer's B A too. In a run's first step also each weight beside the
+    model's files, and each new adapter beside 0; in a stage's, a new critic beside the policy.
     """
 
     facts = ("declared_weights",)
@@ -40,9 +43,11 @@ class TrainedWeights(Measurement):
         wrong |= {
             name: f"is in {_dtype(weight)}" for name, weight in trained.items() if not _is_float32(weight)
         }
+        wrong |= _other_scales(step)
         fact: DeclaredWeights = {"declared": len(declared), "wrong": _shown(wrong), "count": len(wrong)}
-        if step.update_index == 0:
-            other = dict(_not_as_in_files(step))
+        if step.step == 0:
+            other = dict(_not_as_in_files(step)) if step.update_index == 0 else {}
+            other |= dict(_not_as_critics_begin(step))
             fact["other"], fact["other_count"] = _shown(other), len(other)
         self.found = {"declared_weights": fact}
 
@@ -74,6 +79,17 @@ def _trained(step: MeasuredStep) -> dict[str, Tensor]:
         named |= {f"critic.{plain_name(name)}": weight for name, weight in parts}
     stepped = {id(weight) for group in learner.optimizer.param_groups for weight in group["params"]}
     return {name: weight for name, weight in named.items() if id(weight) in stepped and weight.requires_grad}
+
+
+def _other_scales(step: MeasuredStep) -> dict[str, str]:
+    """Return the adapted layers that multiply B A by another factor than the declared one, and by which."""
+    wrong: dict[str, str] = {}
+    model = step.learner.model
+    for name, layer in adapted_layers(model).items() if step.recipe.lora else ():
+        scale, declared = layer.scaling[POLICY], declared_scale_of(model, step.recipe, name)
+        if not math.isclose(scale, declared, rel_tol=1e-9):
+            wrong[name] = f"multiplies B A by {scale:.6g}, not by {declared:.6g}"
+    return wrong
 
 
 def _declared(step: MeasuredStep) -> dict[str, tuple[int, ...]]:
@@ -150,6 +166,24 @@ def _not_as_in_files(step: MeasuredStep) -> Iterator[tuple[str, str]]:
     dtype = computing_dtype_of(recipe) if lora else torch.float32
     for file in files:
         yield from differences_to_file(own, file, dtype)
+
+
+def _not_as_critics_begin(step: MeasuredStep) -> Iterator[tuple[str, str]]:
+    """Yield each weight of a new critic that is not 0 in its head, or not the policy's in its trunk."""
+    critic = step.learner.critic
+    if critic is None:
+        return
+    for name, weight in critic.head.named_parameters():
+        if whole(weight.detach()).any():
+            yield f"critic.head.{name}", "is not 0, as that of a new critic is"
+    policy = {plain_name(name): weight for name, weight in step.learner.model.named_parameters()}
+    for name, weight in critic.trunk.named_parameters() if critic.trunk is not None else ():
+        own = policy.get(plain_name(name))
+        if own is None:
+            continue
+        trunk, policy_weight = whole(weight.detach()).cpu(), whole(own.detach()).cpu()
+        if not torch.equal(trunk.to(policy_weight.dtype), policy_weight):
+            yield f"critic.trunk.{plain_name(name)}", "is not the policy's, as that of a new critic is"
 
 
 def differences_to_file(

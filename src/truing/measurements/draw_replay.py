@@ -59,7 +59,7 @@ def replay_mask(learner: Learner, samples: Sequence[Sample], batch: Batch) -> Te
     """
     causal = causal_model(learner.model)
     policy = isinstance(learner.setting.stage, PolicyStage)
-    if not policy or computed_precision(learner.model) != "cpu" or _has_dropout(learner.model):
+    if not policy or computed_precision(learner.model) != "cpu" or has_active_dropout(learner.model):
         return None
     tokens = sum(int(sample.kl_mask.sum()) for sample in samples)
     stride = -(-tokens * causal.config.get_text_config().vocab_size // MAX_REPLAYED_ENTRIES) or 1
@@ -69,7 +69,7 @@ def replay_mask(learner: Learner, samples: Sequence[Sample], batch: Batch) -> Te
     )
 
 
-def _has_dropout(model: nn.Module) -> bool:
+def has_active_dropout(model: nn.Module) -> bool:
     """Return whether dropout is active, which makes a forward random."""
     return any(
         isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in model.modules()

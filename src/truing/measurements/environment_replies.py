@@ -7,7 +7,7 @@ from truing.algos.flatten import turns_by_sample
 from truing.measurements.measurement import Measurement
 from truing.types.batch_facts import Replies
 from truing.types.facts import Facts
-from truing.types.message import hash_of_message
+from truing.types.message import hash_of_message, hash_of_outcome
 from truing.types.rollout import Rollout, hash_of_ids
 from truing.types.sample import Sample
 from truing.types.status import Status
@@ -16,38 +16,45 @@ from truing.utils.format import shorten
 
 
 class EnvironmentReplies(Measurement):
-    """The environment's messages in each rollout, beside those that its own episode gave."""
+    """The environment's messages and final state in each rollout, beside those that its own episode gave."""
 
     facts = ("replies",)
-    cost = "a hash of each reply"
+    cost = "a hash of each reply and final state"
 
     def after_step(self) -> Facts:
         """Return how many differ, and the first difference; nothing without a reply."""
         chars = self.step.recipe.episode.max_reply_chars
         fact = reply_fact(self.step.samples.rollouts, chars)
-        return {"replies": fact} if fact["checked"] else {}
+        return {"replies": fact} if fact["checked"] or "outcome_of" in fact else {}
 
 
 def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
-    """Return how many replies in finished rollouts are not those of their own episodes.
+    """Return how many replies and final states of finished rollouts are not those of their own episodes.
 
     ``chars``: the most characters of a reply that a rollout reads.
     """
     fact: Replies = {"checked": 0, "other": 0}
     given_to = {each: name for name, rollout in rollouts.items() for each in rollout.reply_hashes}
+    outcomes: list[str] = []
     for name, rollout in rollouts.items():
         if rollout.status is Status.ERROR:
             continue
+        outcome = hash_of_outcome(rollout.outcome)
+        *given, own_outcome = rollout.reply_hashes or [outcome]  # without an episode there is none
+        if outcome != own_outcome:
+            outcomes.append(name)
         read = [message for message in rollout.messages if message["role"] != "assistant"]
         hashes = [hash_of_message(message, chars) for message in read]
-        pairs = list(zip_longest(hashes, rollout.reply_hashes, fillvalue=""))
-        wrong = [n for n, (got, given) in enumerate(pairs) if got != given]
+        pairs = list(zip_longest(hashes, given, fillvalue=""))
+        wrong = [n for n, (got, own) in enumerate(pairs) if got != own]
         fact["checked"] += len(pairs)
         fact["other"] += len(wrong)
         if wrong and "rollout" not in fact:
             text = shorten(read[wrong[0]]["content"]) if wrong[0] < len(read) else ""
             fact["rollout"], fact["reply"], fact["got"] = name, wrong[0], text
             fact["given_to"] = given_to.get(pairs[wrong[0]][0], "")
+    if outcomes:
+        fact["other_outcomes"], fact["outcome_of"] = len(outcomes), outcomes[0]
     return fact
 
 

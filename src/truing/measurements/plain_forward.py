@@ -10,6 +10,7 @@ from truing.distributed.sharding import computing_device
 from truing.doctor.oracle.forward import plain_logprobs, support_distances
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
+from truing.measurements.allowed_ids import AllowedIds, allowed_ids
 from truing.measurements.checked_rows import checked_rows, without_dropout
 from truing.measurements.measurement import Measurement
 from truing.measurements.row_logits import model_logits, row_logits
@@ -47,8 +48,8 @@ class PlainForward(Measurement):
             null = null_facts(rows, together, alone)
             if (rounding := plain_rounding(learner, rows)) is not None:
                 null["rounding"] = rounding
-            truncated = self.step.recipe.episode.grammar == "off"  # which leaves out ids of its own
-            self.found = {"null": null, "plain": plain_facts(learner, rows, together, alone, truncated)}
+            allowed = allowed_ids(self.step.sampler, self.step.samples.tasks)
+            self.found = {"null": null, "plain": plain_facts(learner, rows, together, alone, allowed)}
 
 
 def null_facts(rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]) -> Null:
@@ -87,11 +88,11 @@ def plain_facts(
     rows: Sequence[Sample],
     batched: Mapping[str, Tensor],
     alone: Mapping[str, Tensor],
-    truncated: bool = False,
+    allowed: AllowedIds | None = None,
 ) -> Plain:
     """Return the largest difference to a plain forward by source, nats, its token, and the median.
 
-    ``truncated`` tells that truncation alone makes ids impossible: then recorded supports are compared too.
+    ``allowed`` gives the ids that a grammar allows: with it recorded supports are compared too.
     """
     largest: dict[str, float] = {}
     every: dict[str, list[Tensor]] = {}
@@ -104,8 +105,8 @@ def plain_facts(
         compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
         pairs = {name: (stream[place_K], expected_K) for name, stream in compared.items()}
         pairs["sampler"] = row.sampler_logprob[place_K], expected_K
-        if truncated and row.support is not None and row.sampling_params.temperature > 0:
-            pairs["support"] = _support_distances(learner, row, place_K), torch.zeros(len(place_K))
+        if allowed is not None and row.support is not None and row.sampling_params.temperature > 0:
+            pairs["support"] = _support_distances(learner, row, place_K, allowed), torch.zeros(len(place_K))
         if row.old_source == "recomputed":
             pairs["old"] = row.old_logprob[place_K], expected_K
         if learner.reference is not None:
@@ -135,11 +136,13 @@ def plain_facts(
     return cast("Plain", {**about, **largest, **means, "median": median, "where": where})
 
 
-def _support_distances(learner: Learner, row: Sample, place_K: Tensor) -> Tensor:
+def _support_distances(learner: Learner, row: Sample, place_K: Tensor, allowed: AllowedIds) -> Tensor:
     """Return how far the possible ids on record are from the declared ones, nats: [K], NaN at most places."""
     distance_K = torch.full((len(place_K),), torch.nan, dtype=torch.float64)
     stride = -(-len(place_K) // COMPARED_TOKENS) or 1
-    distance_K[::stride] = support_distances(row_logits(learner.model, row), row, place_K[::stride].tolist())
+    places = place_K[::stride].tolist()
+    logits = row_logits(learner.model, row)
+    distance_K[::stride] = support_distances(logits, row, places, allowed(row, places))
     return distance_K
 
 

@@ -5,7 +5,8 @@ optimizer's gradient is compared with their sum. A gradient that is lost, counte
 its way to the optimizer shows as a difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from truing.learner.optimizer import gradient_norm
 from truing.learner.optimizer_step import OptimizerStep
 from truing.learner.step import backward
 from truing.measurements.checked_rows import without_dropout
+from truing.measurements.draw_replay import has_active_dropout
 from truing.measurements.gradient_comparison import (
     MIN_GRADIENT_MASS,
     attention_rounding,
@@ -46,7 +48,8 @@ class SumOfRows(Measurement):
 
     def __init__(self, step: MeasuredStep) -> None:
         super().__init__(step)
-        self._sum: tuple[dict[str, Any], Tensor] | None = None
+        self._sum: tuple[dict[str, Any], Tensor, OptimizerStep] | None = None
+        self._first: OptimizerStep | None = None  # of the trainer itself; None where dropout is active
 
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
         """Sum the rows' gradients."""
@@ -54,23 +57,41 @@ class SumOfRows(Measurement):
         if self.step.has_dropout:
             return
         with without_dropout(learner):
-            fact, expected_P, self.audited_tokens = _gradient_sum(learner, minibatch, self.step.update_index)
-        self._sum = fact, expected_P
+            fact, expected_P, rows, tokens = _gradient_sum(learner, minibatch, self.step.update_index)
+        self._sum, self.audited_tokens = (fact, expected_P, rows), tokens
+
+    @contextmanager
+    def on_backward(self, this: OptimizerStep) -> Iterator[None]:
+        """Keep the first optimizer step, whose log-probabilities are compared with those of the rows."""
+        if this.index == 0 and not has_active_dropout(self.step.learner.model):
+            self._first = this
+        yield
 
     def before_optimizer(self) -> None:
         """Compare the first gradient that the optimizer gets with the sum."""
         if self._sum is not None:
-            (fact, expected_P), self._sum = self._sum, None
+            (fact, expected_P, rows), self._sum = self._sum, None
+            if self._first is not None:
+                fact["logprob"] = _apart(rows, self._first)
             got_P = flat_gradient(self.step.learner.parameters, self.step.update_index)
             self.found = {"row_gradients": RowGradients(**fact, **compare_gradients(expected_P, got_P))}
 
 
+def _apart(rows: OptimizerStep, first: OptimizerStep) -> float:
+    """Return how far the log-probabilities of two forwards of the same samples are, nats; 0 without any."""
+    differences = [
+        (rows.stream("new_logprob", row) - first.stream("new_logprob", row)).abs().nan_to_num(0.0).max()
+        for row in rows.computed
+    ]
+    return float(torch.stack(differences).max()) if differences else 0.0
+
+
 def _gradient_sum(
     learner: Learner, minibatch: Sequence[Sample], update_index: int
-) -> tuple[dict[str, Any], Tensor, int]:
+) -> tuple[dict[str, Any], Tensor, OptimizerStep, int]:
     """Return facts on the sum of the rows' gradients, the sum of this update's weights, and tokens computed.
 
-    The sum is [P] float64.
+    The sum is [P] float64. Before the tokens come the forwards of the rows.
     """
     terms = learner.algorithm.terms(learner.setting)
     trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
@@ -101,7 +122,7 @@ def _gradient_sum(
     tested = rows.computed[:MAX_ROWS]
     if tested and mass["free"] > MIN_GRADIENT_MASS:
         fact["missing_gradient"] = missing_gradient_of(learner, without_gradient, tested, rows)
-    return fact, expected_P, sum(micro.tokens for micro in computed)
+    return fact, expected_P, rows, sum(micro.tokens for micro in computed)
 
 
 def _mass_of(rows: OptimizerStep, clipped: float) -> GradientMass:

@@ -40,7 +40,7 @@ def sync_fact(policy: nn.Module, sampler_model: nn.Module, recipe: Recipe, updat
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
     name = sorted(layers)[update_index % len(layers)]
-    expected = _merged(layers[name], _declared_scale(policy, recipe, name), _oracle_weight)
+    expected = _merged(layers[name], declared_scale_of(policy, recipe, name), _oracle_weight)
     sampler_layer = sampler_model.get_submodule(name)
     beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale
     got = (
@@ -56,7 +56,7 @@ def sync_fact(policy: nn.Module, sampler_model: nn.Module, recipe: Recipe, updat
     }
 
 
-def _declared_scale(policy: Any, recipe: Recipe, layer: str) -> float:
+def declared_scale_of(policy: Any, recipe: Recipe, layer: str) -> float:
     """Return the factor of B A in a layer: by the recipe, or by the config of the adapter it starts from."""
     lora = recipe.lora
     assert lora

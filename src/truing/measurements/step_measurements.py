@@ -17,6 +17,7 @@ from truing.measurements.draw_audit import DrawAudit
 from truing.measurements.draw_replay import ReplayedDraws
 from truing.measurements.environment_replies import EnvironmentReplies, PromptsOfTurns
 from truing.measurements.expert_routes import ExpertRoutes
+from truing.measurements.forced_prefixes import PrefixesOfTurns
 from truing.measurements.graded_text import DecodedTexts
 from truing.measurements.lengths import AnswerLengths
 from truing.measurements.measurement import AuditKind, MeasuredStep, Measurement
@@ -64,6 +65,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     EnvironmentReplies,
     SampledIds,
     PromptsOfTurns,
+    PrefixesOfTurns,
     DecodedTexts,
     DecodedDemonstrations,
     DemonstrationOpening,

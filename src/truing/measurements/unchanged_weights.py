@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from truing.measurements.measurement import Measurement
 from truing.models.digest import quick_sum
 from truing.models.lora import frozen_weights
+from truing.types.facts import Facts
 from truing.types.sample import Sample
 
 
@@ -24,10 +25,10 @@ class FrozenWeights(Measurement):
 
 
 class ReferenceDigest(Measurement):
-    """A digest of the reference, and the one of when it was made or last synced."""
+    """A digest of the reference, and at every step the one of when it was made, synced or restored."""
 
     facts = ("reference",)
-    cost = "one sum over the reference's weights"
+    cost = "one sum over the reference's weights; nothing in other steps"
     audit = "weights"
 
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
@@ -36,3 +37,10 @@ class ReferenceDigest(Measurement):
         if reference is not None:
             digest = quick_sum(reference.weights())
             self.found = {"reference": {"digest": digest, "declared": reference.digest}}
+
+    def after_step(self) -> Facts:
+        """Return both; in a step without this audit the declared one alone."""
+        reference = self.step.learner.reference
+        if reference is None or self.found:
+            return self.found
+        return {"reference": {"declared": reference.digest}}

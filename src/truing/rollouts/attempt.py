@@ -41,7 +41,7 @@ class Attempt:
     ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    reply_hashes: Sequence[str] = ()  # of the environment's messages, where its episode lives
+    reply_hashes: Sequence[str] = ()  # of the environment's messages and outcome, where its episode lives
 
     @property
     def request(self) -> Request:

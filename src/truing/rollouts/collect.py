@@ -233,7 +233,7 @@ def _observe(attempt: Attempt, reply: CallResult[Sequence[Message]], context: Ep
 
 
 def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext, workers: EnvWorkers) -> None:
-    """Read the outcome of each episode that did not fail, and hashes of what it replied."""
+    """Read the outcome of each episode that did not fail, and hashes of it and of what it replied."""
     without_error = [
         attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
     ]

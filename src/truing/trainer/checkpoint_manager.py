@@ -7,11 +7,14 @@ from pathlib import Path
 from torch import nn
 
 from truing.config import Recipe
+from truing.distributed.saved_table import SavedTable
 from truing.errors import RecordError
 from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.learner import Learner
-from truing.models.digest import digest
+from truing.measurements.moment_digests import MAX_ENTRIES, moments_of
+from truing.measurements.weight_digests import rotating_slice
+from truing.models.digest import digest, quick_sum
 from truing.trainer.guard import last_good_step
 from truing.trainer.kept_checkpoints import best_step, kept_steps, seconds_between
 
@@ -77,7 +80,7 @@ class CheckpointManager:
         """Write a checkpoint and remove those that are not kept; return its state with the digests.
 
         Raises:
-            RecordError: It cannot be written, or has other weights than the learner.
+            RecordError: It cannot be written, or has other weights or moments than the learner.
         """
         if learner.reference is not None:
             learner.reference.check_unchanged()
@@ -85,7 +88,7 @@ class CheckpointManager:
         saved = checkpoint.save(
             self.folder, state, learner.checkpoint_tables(), learner.optimizer, learner.ranks
         )
-        _check_saved(learner, saved)
+        _check_saved(self.folder, learner, saved)
         learner.ranks.on_first("older checkpoints", lambda: self._remove_unneeded(state.stage))
         self.written_at = self.seconds()
         self.write_seconds = self.written_at - start
@@ -140,17 +143,29 @@ class CheckpointManager:
             checkpoint.load_table(end, "trainable", parameters)
 
 
-def _check_saved(learner: Learner, saved: CheckpointState) -> None:
-    """Raise unless the weights of a checkpoint are those that the last step left.
+def _check_saved(folder: Path, learner: Learner, saved: CheckpointState) -> None:
+    """Raise unless weights and moments of a checkpoint are those that the last step left.
 
-    A resumed run would show it (OPT002); after the last step nothing else would.
+    A resumed run would show it (OPT002, OPT010); after the last step nothing else would. Moments are read
+    back, another slice each time; those of several ranks are in shards, and are not.
     """
-    written, own = saved.digests["trainable"], digest(learner.parameters)
-    if written != own:
-        raise RecordError(
-            f"the checkpoint {saved.name} has other weights than the last step left",
-            got=f"digest {written[:12]}",
-            expected=f"digest {own[:12]}",
-            remedy="look for what copies or converts weights on their way to the file; do not use this"
-            " checkpoint",
-        )
+    for name, table in learner.checkpoint_tables().items():
+        if (own := digest(table)) != saved.digests[name]:
+            what = "weights" if name == "trainable" else f"weights of the {name}"
+            raise _not_as_left(saved, what, saved.digests[name][:12], own[:12])
+    if learner.ranks.size == 1:
+        trained = {name: each for group in learner.parameter_groups() for name, each in group.items()}
+        tables = SavedTable(folder / saved.name, "optimizer"), moments_of(learner.optimizer, trained)
+        written, own = (quick_sum(rotating_slice(table, saved.step, MAX_ENTRIES)) for table in tables)
+        if written != own:
+            raise _not_as_left(saved, "moments", written, own)
+
+
+def _not_as_left(saved: CheckpointState, what: str, written: str, own: str) -> RecordError:
+    return RecordError(
+        f"the checkpoint {saved.name} has other {what} than the last step left",
+        got=f"digest {written}",
+        expected=f"digest {own}",
+        remedy="look for what copies or converts tensors on their way to the file; do not use this"
+        " checkpoint",
+    )

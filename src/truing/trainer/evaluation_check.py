@@ -1,4 +1,4 @@
-"""Check that an evaluation is the declared one: its tasks, sampling parameters, weights and means."""
+"""Check that an evaluation is the declared one: tasks, sampling parameters, weights, draws and means."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 from truing.algos.flatten import flatten
 from truing.config import Recipe
 from truing.errors import ModelError
+from truing.measurements.evaluated_draws import evaluated_draws
 from truing.measurements.prompts import prompt_fact, raise_if_different
 from truing.models.digest import quick_sum
 from truing.models.policy import Policy
@@ -42,6 +43,7 @@ def prove_evaluated(
         for rollout in group.rollouts:
             _prove_rollout(rollout, declared)
     _prove_weights(groups, quick_sum(policy.parameters))
+    _prove_draws(recipe, policy, sampler, groups)
     _prove_means(groups, reward)
 
 
@@ -81,6 +83,14 @@ def _prove_weights(groups: Sequence[RolloutGroup], digest: str) -> None:
     if others:
         count = sum(digests[other] for other in others)
         raise _other("weights", f"{count} turns with digest {others[0]}", f"the policy's digest {digest}")
+
+
+def _prove_draws(recipe: Recipe, policy: Policy, sampler: Sampler, groups: Sequence[RolloutGroup]) -> None:
+    """Raise if sampled tokens do not follow from their random numbers: hidden sampling parameters show so."""
+    draws = evaluated_draws(policy, sampler, groups, (recipe.seed, "eval", quick_sum(policy.parameters)))
+    if draws.missed:
+        got = f"{draws.missed} of {draws.tokens} replayed tokens do not follow from their random numbers"
+        raise _other("draws", got, "those of the declared distribution at the random numbers of their keys")
 
 
 def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:

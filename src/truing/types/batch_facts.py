@@ -54,6 +54,8 @@ class Replies(TypedDict):
     reply: NotRequired[Count]  # its number in that rollout, from 0
     got: NotRequired[Text]
     given_to: NotRequired[Text]  # the rollout whose episode gave it; "" if none of the step did
+    other_outcomes: NotRequired[Count]  # rollouts with another final state than their own episode's
+    outcome_of: NotRequired[Text]  # the first of those
 
 
 class PublishedRows(TypedDict):

@@ -15,6 +15,7 @@ from truing.types.token_facts import (
     Demonstrations,
     Draws,
     EnginePrompts,
+    ForcedPrefixes,
     GradedTexts,
     Ids,
     Null,
@@ -32,6 +33,7 @@ from truing.types.weight_facts import (
     DeclaredWeights,
     Digests,
     PlainGradient,
+    ReferenceDigests,
     ReferenceSync,
     RowGradients,
     Sync,
@@ -55,6 +57,7 @@ class Facts(TypedDict, total=False):
     demonstrations: Demonstrations
     draws: Draws
     engine_prompts: EnginePrompts
+    forced_prefixes: ForcedPrefixes
     frozen: Digests
     graded_text: GradedTexts
     gradient: PlainGradient
@@ -71,7 +74,7 @@ class Facts(TypedDict, total=False):
     publication: Publication
     ranks: Ranks
     ratios: Ratios
-    reference: Digests
+    reference: ReferenceDigests
     reference_sync: ReferenceSync
     regraded: list[Regraded]
     replies: Replies

@@ -95,6 +95,11 @@ def hash_of_message(message: Message, chars: int) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def hash_of_outcome(outcome: Mapping[str, Any]) -> str:
+    """Return a hash of an episode's final state, as JSON has it."""
+    return hashlib.sha256(json.dumps(dict(outcome)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def call_id(index: int) -> str:
     """Return the id of a turn's call: nine letters and digits, as Mistral's template requires."""
     return f"call{index:05d}"

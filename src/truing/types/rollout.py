@@ -109,9 +109,8 @@ class Rollout:
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
     messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
-    reply_hashes: tuple[
-        str, ...
-    ] = ()  # of the environment's messages, as the rollout's own episode gave them
+    # of the environment's messages, and at the end of its outcome, as the rollout's own episode gave them
+    reply_hashes: tuple[str, ...] = ()
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
     ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""  # the traceback of a failed rollout

@@ -22,13 +22,21 @@ from truing.types.token import Origin, Support
 SAMPLE_STREAMS = ("token_ids", "origin", "excluded", *MASKS, *FLOAT_STREAMS)
 """Streams of the N tokens of all samples."""
 
-PASS_STREAMS = ("new_logprob", "entropy", "raw_entropy", "token_gradient", "new_value", "value_gradient")
+PASS_STREAMS = (
+    "new_logprob",
+    "entropy",
+    "raw_entropy",
+    "token_gradient",
+    "entropy_gradient",
+    "new_value",
+    "value_gradient",
+)
 """Streams of the M tokens of all passes.
 
 ``new_logprob``: nats, by the weights before the optimizer step, under the sampling parameters; ``entropy``:
 nats, of the sampling distribution; ``raw_entropy``: nats, of the model's own; ``token_gradient``:
-−∂loss/∂logprob, > 0 raises the token's probability; ``new_value``: of the critic, reward units;
-``value_gradient``: −∂loss/∂value.
+−∂loss/∂logprob, > 0 raises the token's probability; ``entropy_gradient``: −∂loss/∂entropy, if some loss
+term reads entropies; ``new_value``: of the critic, reward units; ``value_gradient``: −∂loss/∂value.
 """
 
 

@@ -57,6 +57,16 @@ class Ids(TypedDict):
     first: IdDifference | None
 
 
+class ForcedPrefixes(TypedDict):
+    """Turns that begin with the forced prefix, beside those that their random numbers choose."""
+
+    turns: Count
+    forced: Count
+    other: Count  # turns that begin otherwise
+    rate: Number  # declared share
+    rollout: NotRequired[Text]  # the first with such a turn
+
+
 class EnginePrompts(TypedDict):
     """The ids that the engine read before turns, beside those before them in the trained samples."""
 

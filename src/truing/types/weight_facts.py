@@ -31,6 +31,13 @@ class Digests(TypedDict):
     declared: Text
 
 
+class ReferenceDigests(TypedDict):
+    """The digest of the reference when it was made, synced or restored, and in an audit the measured one."""
+
+    declared: Text
+    digest: NotRequired[Text]
+
+
 class DeclaredWeights(TypedDict):
     """What trains, beside what the recipe declares; and weights beside the model's files."""
 
@@ -52,10 +59,12 @@ class Update(TypedDict):
 
 
 class Clip(TypedDict):
-    """The gradient's norm at the optimizer step."""
+    """The gradient's norm at an optimizer step."""
 
     norm: Number
     eps: Number
+    before: NotRequired[Number]  # clipping
+    part: NotRequired[Text]  # of what, and in which optimizer step
 
 
 class Sync(TypedDict):
@@ -159,3 +168,4 @@ class RowGradients(Gradients):
 
     free: Number
     missing_gradient: NotRequired[MissingGradient | None]
+    logprob: NotRequired[Number]  # difference of log-probabilities between both forwards, nats

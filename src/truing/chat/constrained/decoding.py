@@ -56,8 +56,12 @@ class CallGrammars:
 
     def turn_matcher(self, dialogue: Dialogue, begun: Tensor) -> "GrammarMatcher":
         """Return the matcher of a dialogue's next turn, which begins with prefilled ids [F]."""
-        begun_thought = opened_reasoning(dialogue.text, self._format)
-        walk = GrammarMatcher(self._grammar(dialogue.tools), begun_thought.encode())
+        return self.matcher_after(dialogue.text, dialogue.tools, begun)
+
+    def matcher_after(self, text: str, tools: Sequence[ToolSpec], begun: Tensor) -> "GrammarMatcher":
+        """Return the matcher of a turn after a prompt's text, which begins with prefilled ids [F]."""
+        begun_thought = opened_reasoning(text, self._format)
+        walk = GrammarMatcher(self._grammar(tools), begun_thought.encode())
         for id in begun.tolist():
             walk.accept_token(id)
         return walk

@@ -28,10 +28,11 @@ RANK, CHANCE = -0.3, 1e-3
 def judge(history: History) -> Answer | None:
     """Return what empty answers earn, and the correlation of length and reward within groups."""
     # cut answers are as long as the limit, and mostly wrong: that is no preference of the reward
-    whole = [each for each in rollouts_of(history) if each.status != Status.TRUNCATED]
+    every = rollouts_of(history)
+    whole = [each for each in every if each.status != Status.TRUNCATED]
     empty = [each.reward for each in whole if not each.text.strip()]
     others = [each.reward for each in whole if each.text.strip()]
-    if len(empty) > MANY * len(whole):
+    if len(empty) > MANY * len(every):
         return _empty(history, empty, others)
     return _shorter(history, whole)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -37,22 +37,27 @@ def plain_distributions(logits: Logits, sample: Sample, places: Sequence[int]) -
     return [_distribution(logits_V, sample, t) for logits_V, t in zip(logits_KV, places, strict=True)]
 
 
-def support_distances(logits: Logits, sample: Sample, places: Sequence[int]) -> Tensor:
+def support_distances(
+    logits: Logits, sample: Sample, places: Sequence[int], allowed: Mapping[int, Tensor] = {}
+) -> Tensor:
     """Return how far the recorded support of K tokens is from the declared truncation: [K], nats.
 
-    ``support_distance`` says how it is measured. The sample records a support.
+    ``support_distance`` says how it is measured. The sample records a support. ``allowed`` has the ids that a
+    grammar allows before truncation, [V] bool by token.
     """
     logits_KV, distances = logits(sample.token_ids, torch.tensor(places) - 1), list[float]()
     for logits_V, t in zip(logits_KV, places, strict=True):
         listed = _support(sample, t, len(logits_V))
         kept_V = torch.full((len(logits_V),), listed is None, device=logits_V.device)
         kept_V[listed or []] = True
-        scores_V = _scores(logits_V, sample, t)
+        scores_V = plain_scores(logits_V, sample, t)
+        if t in allowed:
+            scores_V = torch.where(allowed[t].to(scores_V.device), scores_V, -math.inf)
         distances.append(support_distance(scores_V, sample.sampling_params, kept_V & ~scores_V.isneginf()))
     return torch.tensor(distances, dtype=torch.float64)
 
 
-def _scores(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
+def plain_scores(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     """Return the logits [V] of token ``t`` with penalties, bans and temperature, before any truncation."""
     logits_V = logits_V.double()  # torch's float32 softmax is off by 6e-5 nats with 131,072 ids
     before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
@@ -61,7 +66,7 @@ def _scores(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
 
 def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     """Return the log-probabilities [V] of token ``t``."""
-    scores_V = _scores(logits_V, sample, t)
+    scores_V = plain_scores(logits_V, sample, t)
     inside = _support(sample, t, len(logits_V))
     if inside is None and sample.sampling_params.temperature == 0:
         inside = [int(scores_V.argmax())]

@@ -33,17 +33,15 @@ def expected_token_gradients(step: Step) -> Tensor:
 def near_bound(step: Step) -> Tensor:
     """Return tokens with a ratio within rounding of a bound: [N] bool."""
     setup = step.setup
-    new_N, old_N, drawn_N = (
-        _stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob")
-    )
-    mask_N = _stream(step, "policy_mask").bool()
+    new_N, old_N, drawn_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob"))
+    mask_N = stream(step, "policy_mask").bool()
     moved_N, drift_N = (torch.where(mask_N, each, 0.0) for each in (new_N - old_N, old_N - drawn_N))
     low, high = setup.clip_low, setup.clip_high
     clip = [None if low is None else 1 - low, None if high is None else 1 + high, setup.max_ratio]
     near_N = _near(moved_N, [setup.min_ratio, setup.most_ratio, *clip])
     near_N |= _near(drift_N, [setup.correction_low, setup.correction_high])
-    count_N = _per_row(step, mask_N).clamp(min=1)[step.sample_of_token]
-    means = [_per_row(step, each)[step.sample_of_token] / count_N for each in (moved_N, drift_N)]
+    count_N = per_row(step, mask_N).clamp(min=1)[step.sample_of_token]
+    means = [per_row(step, each)[step.sample_of_token] / count_N for each in (moved_N, drift_N)]
     near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
     near_N |= _near(means[0] * count_N, clip) & (setup.ratio == "product")
     of_row_N = means[1] if setup.correction == "sequence" else means[1] * count_N
@@ -61,13 +59,13 @@ def kl_rounding(step: Step) -> float:
     setup = step.setup
     if not (setup.kl_coef or 0) > 0 or setup.kl_where != "loss" or "kl_mask" not in step.tokens:
         return 0.0
-    drawn_N = (step.optimizer_step_of_sample >= 0)[step.sample_of_token] & ~_demonstrated(step)
+    drawn_N = (step.optimizer_step_of_sample >= 0)[step.sample_of_token] & ~demonstrated(step)
     mask_N = step.tokens["kl_mask"].bool() & drawn_N
     if not mask_N.any():
         return 0.0
     weight = step.metrics.get("weight/kl", setup.kl_coef or 0.0)
     return (
-        4 * torch.finfo(torch.float32).eps * weight * float(_aggregation_weight(step, mask_N, drawn_N).max())
+        4 * torch.finfo(torch.float32).eps * weight * float(aggregation_weight(step, mask_N, drawn_N).max())
     )
 
 
@@ -81,13 +79,16 @@ def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
 
 
 def expected_entropy_gradients(step: Step) -> Tensor:
-    """Return −∂L/∂H_t of the first minibatch, from the entropy bonus, [N] float64."""
+    """Return −∂L/∂H_t from the entropy bonus, [N] float64: the weight of the bonus times the token's."""
     weight = step.metrics.get("weight/entropy", step.setup.entropy_coef or 0.0)
+    gradient_N = torch.zeros(len(step.sample_of_token), dtype=torch.float64)
     inner_N = step.optimizer_step_of_sample[step.sample_of_token]
-    mask_N = step.tokens["policy_mask"] & (inner_N == 0)
-    if not weight or not mask_N.any():
-        return torch.zeros(len(step.sample_of_token), dtype=torch.float64)
-    return weight * _aggregation_weight(step, mask_N, (inner_N == 0) & ~_demonstrated(step))
+    for number in inner_N[inner_N >= 0].unique().tolist() if weight else ():
+        here_N = inner_N == number
+        mask_N = stream(step, "policy_mask").bool() & here_N
+        if mask_N.any():
+            gradient_N += weight * aggregation_weight(step, mask_N, here_N & ~demonstrated(step))
+    return gradient_N
 
 
 def expected_value_gradients(
@@ -112,8 +113,8 @@ def expected_value_gradients(
 
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """Return the token gradients of one minibatch; other entries are meaningless."""
-    demonstrated_N, demo_N = _stream(step, "supervised_mask").bool() & here_N, _demonstrated(step)
-    token_gradient_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~demo_N)
+    demonstrated_N, demo_N = stream(step, "supervised_mask").bool() & here_N, demonstrated(step)
+    token_gradient_N = _policy(step, stream(step, "policy_mask").bool() & here_N, here_N & ~demo_N)
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
         token_gradient_N = token_gradient_N + _kl(step, here_N & ~demo_N)
     if demonstrated_N.any():
@@ -122,7 +123,7 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
         if (
             step.setup.surrogate == "dft"
         ):  # each token by its own probability: https://arxiv.org/abs/2508.05629
-            share_N = share_N * torch.where(demonstrated_N, _stream(step, "new_logprob").exp(), 0.0)
+            share_N = share_N * torch.where(demonstrated_N, stream(step, "new_logprob").exp(), 0.0)
         token_gradient_N = token_gradient_N + share_N
     return token_gradient_N
 
@@ -131,18 +132,18 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     setup = step.setup
     if setup.surrogate is None or not mask_N.any():
         return torch.zeros(len(mask_N), dtype=torch.float64)
-    advantage_N = _stream(step, "advantage")
-    factor_N = _aggregation_weight(step, mask_N, drawn_N) * _correction_weight(step, mask_N)
+    advantage_N = stream(step, "advantage")
+    factor_N = aggregation_weight(step, mask_N, drawn_N) * correction_weight(step, mask_N)
     if setup.surrogate == "reinforce":
         return factor_N * advantage_N
-    log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
+    log_N = torch.where(mask_N, stream(step, "new_logprob") - stream(step, "old_logprob"), 0.0).nan_to_num()
     if setup.ratio == "sequence":
-        count = _per_row(step, mask_N).clamp(min=1)
-        ratio_N = _exp(_per_row(step, log_N) / count)[step.sample_of_token]
+        count = per_row(step, mask_N).clamp(min=1)
+        ratio_N = _exp(per_row(step, log_N) / count)[step.sample_of_token]
         unclipped_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
-        return mask_N * ratio_N * (_per_row(step, unclipped_N) / count)[step.sample_of_token]
+        return mask_N * ratio_N * (per_row(step, unclipped_N) / count)[step.sample_of_token]
     if setup.ratio == "product":
-        log_N = _per_row(step, log_N)[step.sample_of_token]
+        log_N = per_row(step, log_N)[step.sample_of_token]
     ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None
@@ -150,7 +151,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     return factor_N * ratio_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
 
 
-def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
+def correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     """Return the factor of declared gates and corrections on a token's policy loss; 1 without any.
 
     A gate leaves out tokens with θ ÷ old outside its bounds; a correction weighs by ρ = old ÷ sampler:
@@ -158,9 +159,7 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     a row's ρ, capped or within bounds.
     """
     setup, weight_N = step.setup, torch.ones(len(mask_N), dtype=torch.float64)
-    new_N, old_N, drawn_N = (
-        _stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob")
-    )
+    new_N, old_N, drawn_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob"))
     ratio_N = torch.where(mask_N, new_N - old_N, 0.0).exp()
     if setup.min_ratio is not None:
         weight_N = weight_N * (ratio_N >= setup.min_ratio)
@@ -172,19 +171,19 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     assert setup.correction_high is not None
     log_N = torch.where(mask_N, old_N - drawn_N, 0.0)
     if setup.correction in ("sequence_truncate", "sequence_mask"):
-        log_N = torch.where(mask_N, _per_row(step, log_N)[step.sample_of_token], 0.0)
+        log_N = torch.where(mask_N, per_row(step, log_N)[step.sample_of_token], 0.0)
     if setup.correction in ("truncate", "sequence_truncate"):
         return weight_N * log_N.exp().clamp(max=setup.correction_high)
     if setup.correction == "sequence":
-        log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
+        log_N = (per_row(step, log_N) / per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
     within_N = (log_N.exp() >= setup.correction_low) & (log_N.exp() <= setup.correction_high)
     return weight_N * within_N * (1.0 if setup.correction == "sequence" else log_N.exp())
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:
     """Return minus the gradient of the KL term, over all chosen tokens (k3, with a live ratio)."""
-    mask_N = _stream(step, "kl_mask").bool() & drawn_N
-    new_N, old_N, ref_N = (_stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
+    mask_N = stream(step, "kl_mask").bool() & drawn_N
+    new_N, old_N, ref_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)
     slope_N = {"k1": torch.ones_like(x_N), "k2": x_N, "k3": -torch.expm1(-x_N)}[
         step.setup.kl_estimator or "k3"
@@ -196,20 +195,20 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
         slope_N = slope_N + torch.expm1(-x_N) + x_N
     weight = step.metrics.get("weight/kl", step.setup.kl_coef)
     assert weight is not None
-    return -weight * _aggregation_weight(step, mask_N, drawn_N) * ratio_N * slope_N
+    return -weight * aggregation_weight(step, mask_N, drawn_N) * ratio_N * slope_N
 
 
-def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
+def aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget), 1/rows.
 
     With ``rank_token_mean`` it is 1/(ranks · tokens of its rank).
     """
     setup = step.setup
-    rows = int((_per_row(step, drawn_N) > 0).sum())
+    rows = int((per_row(step, drawn_N) > 0).sum())
     if setup.aggregation in ("token_mean", "rank_token_mean"):
         return mask_N.double() / _tokens(step, mask_N)
     if setup.aggregation == "sequence_mean":
-        return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
+        return mask_N.double() / (rows * per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
     if setup.aggregation == "sequence_total":
         return mask_N.double() / rows
     assert setup.max_new_tokens is not None
@@ -235,12 +234,12 @@ def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
     )
 
 
-def _demonstrated(step: Step) -> Tensor:
+def demonstrated(step: Step) -> Tensor:
     """Return tokens of demonstration rows: [N] bool."""
-    return _per_row(step, _stream(step, "supervised_mask"))[step.sample_of_token] > 0
+    return per_row(step, stream(step, "supervised_mask"))[step.sample_of_token] > 0
 
 
-def _per_row(step: Step, x_N: Tensor) -> Tensor:
+def per_row(step: Step, x_N: Tensor) -> Tensor:
     """Return the sum over each row: [B] float64."""
     return torch.zeros(len(step.samples), dtype=torch.float64).index_add(
         0, step.sample_of_token, x_N.double()
@@ -252,7 +251,7 @@ def _exp(log: Tensor) -> Tensor:
     return log.clamp(max=700.0).exp()
 
 
-def _stream(step: Step, name: str) -> Tensor:
+def stream(step: Step, name: str) -> Tensor:
     """Return a stream as float64, 0 if it is absent."""
     if name not in step.tokens:
         return torch.zeros(len(step.sample_of_token), dtype=torch.float64)

@@ -2,15 +2,17 @@
 
 What: The gradient of the loss with respect to each token's log-probability differs from the closed form of
 the declared loss with the recorded advantages, ratios and masks. It reaches tokens it must not reach,
-misses some, has the wrong sign, ignores the clip, or has the wrong denominator.
+misses some, has the wrong sign, ignores the clip, or has the wrong denominator. Or the gradient with respect
+to each token's entropy differs from the weight of the declared bonus.
 
 Why it is silent: A scalar loss hides its gradient. In GRPO it is near 0 in any case, so a shifted mask, a
 wrong denominator or a term with the wrong sign leaves no trace in it.
 
 How it is measured: For one token the gradient of every policy loss has a closed form: its advantage, times
 its ratio unless the clip cuts it, divided by the denominator of the aggregation, less the slope of the KL
-term. A second implementation computes it from the record alone, and compares each token in each optimizer
-step.
+term; that of the entropy bonus with respect to entropies is its weight divided by the denominator, and 0
+without one. A second implementation computes both from the record alone, and compares each token in each
+optimizer step.
 
 Healthy look-alikes: A gradient of 0 at an advantage of 0, or under the clip. A loss near 0 with a gradient:
 right on-policy. The only possible token has a gradient too, and cannot move. A ratio exactly at a bound of
@@ -35,7 +37,12 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
-from truing.doctor.oracle.token_gradients import expected_token_gradients, kl_rounding, near_bound
+from truing.doctor.oracle.token_gradients import (
+    expected_entropy_gradients,
+    expected_token_gradients,
+    kl_rounding,
+    near_bound,
+)
 from truing.doctor.rule import Rule, has_gradient, has_policy_loss
 from truing.doctor.token_places import Places, optimizer_steps_text, places
 from truing.doctor.verdict import Claim, Verdict
@@ -63,6 +70,7 @@ class Measured(NamedTuple):
     other: Apart  # tokens with a different gradient
     factor: float  # median of got ÷ expected, over tokens with neither 0
     spread: float  # how far that quotient varies: 0 if all differ by one factor
+    entropy: Apart  # tokens whose gradient per entropy differs from that of the declared bonus
 
 
 def measure(step: Step) -> list[Measured]:
@@ -86,7 +94,17 @@ def _compared(step: Step) -> Measured:
         _apart(step, each_N & differs_N, got_N, expected_N, compared)
         for each_N in (reached_N & ~nonzero_N, nonzero_N & ~reached_N, both_N)
     )
-    return Measured(extra, missed, other, factor, spread)
+    return Measured(extra, missed, other, factor, spread, _entropy_apart(step))
+
+
+def _entropy_apart(step: Step) -> Apart:
+    """Compare the gradients per entropy; nothing where none is on record."""
+    got_N = step.stream("entropy_gradient").nan_to_num()
+    known = step.has("entropy_gradient")
+    expected_N = expected_entropy_gradients(step) if known else torch.zeros_like(got_N)
+    scale = max(float(expected_N.abs().max()), float(got_N.abs().max()))
+    compared = int(((got_N != 0) | (expected_N != 0)).sum())
+    return _apart(step, (got_N - expected_N).abs() > ROUNDING * scale, got_N, expected_N, compared)
 
 
 def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compared: int) -> Apart:
@@ -109,6 +127,15 @@ def judge(steps: list[Measured]) -> Iterator[Claim]:
 
 def _claims(measured: Measured) -> Iterator[Claim]:
     extra, missed, other = measured.extra.where, measured.missed.where, measured.other.where
+    if entropy := measured.entropy.where:
+        yield Claim(
+            Verdict.PROVEN,
+            f"the loss moves the entropy of {with_count(entropy.tokens, 'token')} otherwise than declared",
+            got=f"{entropy}: {measured.entropy.got:.3g} per nat of entropy",
+            expected=f"{measured.entropy.expected:.3g}, the weight of the entropy bonus over its denominator",
+            **entropy.claim_fields,
+            specificity=2.6,
+        )
     if extra:
         origins = f" ({measured.extra.origins})" if measured.extra.origins else ""
         what = f"{with_count(extra.tokens, 'token')}{origins} outside the declared loss have a gradient"
@@ -157,6 +184,19 @@ def example() -> Step:
     return changed_step(healthy, token_gradient=(advantage / mask.sum()).float())
 
 
+def entropy_reversed() -> Step:
+    """The bonus for entropy has the wrong sign."""
+    step = entropy_bonus()
+    return changed_step(step, entropy_gradient=-step.tokens["entropy_gradient"])
+
+
+def entropy_bonus() -> Step:
+    """A bonus for entropy, as declared."""
+    step = changed_step(example_step(), setup={"entropy_coef": 0.01})
+    gradient_N = expected_entropy_gradients(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
+    return changed_step(step, entropy_gradient=gradient_N.float())
+
+
 def minibatches() -> Step:
     """Two minibatches with as many samples and other numbers of tokens: each divides by its own."""
     step = with_optimizer_steps(
@@ -194,5 +234,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(minibatches, at_the_reference),
+    lookalikes=(minibatches, at_the_reference, entropy_bonus),
 )

@@ -7,10 +7,11 @@ Why it is silent: Weights move, the gradient has a norm, and the loss responds. 
 decay applied twice, moments of another parameter or a wrong step count change the size and direction of the
 step, and no scalar shows it.
 
-How it is measured: For one weight of each step the check reads gradient and moments before the optimizer's,
-computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's numbers, and compares it with the result.
-The tolerance is a hundredth of the step, or eight roundings of the weight. The optimizer's own settings, of
-policy and critic, are compared with the recipe's.
+How it is measured: For one weight and one optimizer step of each step, which the key draws, the check reads
+gradient and moments before the optimizer's, computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's
+numbers, and compares it with the result. The tolerance is a hundredth of the step, or eight roundings of the
+weight. The optimizer's own settings, of policy and critic, are compared with the recipe's at every optimizer
+step.
 
 Healthy look-alikes: A step below the float32 resolution of the weight, so that nothing changes. A weight
 whose gradient is 0, as one factor of an adapter's first step has. Weight decay, which moves weights

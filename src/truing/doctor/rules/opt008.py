@@ -7,8 +7,9 @@ Why it is silent: The reported norm is that before clipping, whatever follows. A
 when one bad batch moves the policy far. A clip applied twice, or over all processes' sum, makes every step
 smaller.
 
-How it is measured: The norm over all gradients when the optimizer runs, against min(norm, maximum norm).
-Adapters and small models alone: for others it costs too much.
+How it is measured: The norm over all gradients of the policy, and of the critic, when the optimizer runs,
+against min(norm, maximum norm), at every optimizer step. Adapters and small models alone: for others it costs
+too much.
 
 Healthy look-alikes: A norm below the maximum, which is not clipped. A critic's gradient, which is clipped
 by itself. A gradient in bfloat16: two or three digits remain after the clip.
@@ -37,24 +38,26 @@ class Measured(NamedTuple):
     got: float
     largest: float
     eps: float  # the machine epsilon of the coarsest gradient type
+    part: str = ""  # of what
 
 
 def measure(step: Step) -> Measured:
     """Read the recorded norms."""
     assert step.setup.max_grad_norm is not None
     clip = step.facts["clip"]
-    return Measured(step.metrics["grad/norm"], clip["norm"], step.setup.max_grad_norm, clip["eps"])
+    found = clip.get("before", step.metrics["grad/norm"])
+    return Measured(found, clip["norm"], step.setup.max_grad_norm, clip["eps"], clip.get("part", ""))
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a norm that does not follow from the other."""
     expected = min(measured.found, measured.largest)
     if abs(measured.got - expected) > max(ROUNDING, DIGITS * measured.eps) * expected:
+        missing = measured.got > measured.largest
+        what = "was not clipped" if missing else "changed before the optimizer step"
         yield Claim(
             Verdict.PROVEN,
-            "the gradient was not clipped"
-            if measured.got > measured.largest
-            else "the gradient changed before the optimizer step",
+            f"the gradient{measured.part and ' ' + measured.part} {what}",
             got=f"a norm of {measured.got:.4g} at the optimizer",
             expected=f"{expected:.4g}, of {measured.found:.4g} clipped to {measured.largest:.4g}",
             specificity=2,
@@ -66,6 +69,12 @@ def example() -> Step:
     return changed_step(
         example_step(setup={"max_grad_norm": 0.1}), facts={"clip": {"norm": 1.0, "eps": 1e-7}}
     )
+
+
+def of_the_critic() -> Step:
+    """The critic's gradient is clipped in the last of four optimizer steps alone."""
+    clip = {"before": 3.0, "norm": 3.0, "eps": 1e-7, "part": "of the critic, in optimizer step 2"}
+    return changed_step(example_step(setup={"max_grad_norm": 0.5}), facts={"clip": clip})
 
 
 def small() -> Step:

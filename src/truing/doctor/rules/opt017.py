@@ -13,7 +13,8 @@ weight changes in proportion to KL ÷ target − 1, within a fifth, times rollou
 rollouts that the change implies must be above 0 and at most that of the step.
 
 Healthy look-alikes: A measured number exactly at its target: nothing changes. A weight of 0 that would be
-below 0. A weight that goes to the recipe's own: a guard's rollback may set it.
+below 0. A weight that goes to the recipe's own where a guard's rollback has changed that: it is another one
+than the stage began with.
 
 Fix: A KL above its target raises its weight, an entropy above its target lowers the bonus.
 
@@ -42,6 +43,7 @@ class Weight(NamedTuple):
     """The weight of a term in this step, and the bounds that the step before gives."""
 
     term: str
+    name: str  # of its metric
     before: float
     now: float
     low: float
@@ -57,12 +59,13 @@ def measure(step: Step) -> list[Weight]:
         return []
     setup = step.setup
     found = (_kl(step, before), setup.kl_coef), (_entropy(step, before), setup.entropy_coef)
-    return [weight for weight, start in found if weight is not None and not _starts_anew(weight, start)]
+    return [weight for weight, start in found if weight is not None and not _starts_anew(step, weight, start)]
 
 
-def _starts_anew(weight: Weight, start: float | None) -> bool:
-    """Return whether the weight went to the recipe's: a guard's rollback may set it."""
-    return weight.now == start != weight.before
+def _starts_anew(step: Step, weight: Weight, start: float | None) -> bool:
+    """Return whether the weight went to the recipe's, which a guard's rollback has changed in the stage."""
+    began = step.past_of_stage[0].metrics.get(weight.name)
+    return weight.now == start != weight.before and start != began
 
 
 def _kl(step: Step, before: Mapping[str, float]) -> Weight | None:
@@ -74,7 +77,7 @@ def _kl(step: Step, before: Mapping[str, float]) -> Weight | None:
     error = min(max(measured / setup.kl_target - 1, -AT_MOST), AT_MOST)
     fewest, most = (before[name] * (1 + error * n / setup.kl_horizon) for n in (1, setup.rollouts))
     low, high = sorted((max(fewest, 0.0), max(most, 0.0)))
-    return Weight("KL", before[name], step.metrics[name], low, high, measured, setup.kl_target)
+    return Weight("KL", name, before[name], step.metrics[name], low, high, measured, setup.kl_target)
 
 
 def _entropy(step: Step, before: Mapping[str, float]) -> Weight | None:
@@ -86,7 +89,8 @@ def _entropy(step: Step, before: Mapping[str, float]) -> Weight | None:
         return None
     direction = (measured < setup.entropy_target) - (measured > setup.entropy_target)
     due = max(before[name] + direction * setup.entropy_step, 0.0)
-    return Weight("entropy bonus", before[name], step.metrics[name], due, due, measured, setup.entropy_target)
+    now, target = step.metrics[name], setup.entropy_target
+    return Weight("entropy bonus", name, before[name], now, due, due, measured, target)
 
 
 def judge(weights: list[Weight]) -> Iterator[Claim]:
@@ -104,16 +108,25 @@ def judge(weights: list[Weight]) -> Iterator[Claim]:
             )
 
 
-def _controlled(entropy: float, weight: float) -> Step:
-    past = [past_step(0, metrics={"entropy/mean": entropy, "weight/entropy": 0.01})]
+def _controlled(entropy: float, weight: float, before: float = 0.01) -> Step:
+    """Return the third step of a stage, whose first has the weight 0.01."""
+    weights = 0.01, before
+    past = [
+        past_step(n, metrics={"entropy/mean": entropy, "weight/entropy": x}) for n, x in enumerate(weights)
+    ]
     setup = {"entropy_target": 0.5, "entropy_step": 0.005}
     step = changed_step(example_step(setup=setup), past=past, metrics={"weight/entropy": weight})
-    return drawn_by(replace(step, step=1), "b", 1)
+    return drawn_by(replace(step, step=2), "b", 2)
 
 
 def example() -> Step:
     """The entropy is below its target, and the bonus falls."""
     return _controlled(0.2, 0.005)
+
+
+def begun_again() -> Step:
+    """A resumed run begins with the recipe's weight, which no guard has changed."""
+    return changed_step(_controlled(0.2, 0.01, before=0.03), setup={"entropy_coef": 0.01})
 
 
 def followed() -> Step:
@@ -128,8 +141,7 @@ def rolled_back() -> Step:
 
 def at_zero() -> Step:
     """The entropy is above its target; the bonus is 0 and stays there."""
-    past = [past_step(0, metrics={"entropy/mean": 0.9, "weight/entropy": 0.001})]
-    return changed_step(_controlled(0.9, 0.0), past=past)
+    return _controlled(0.9, 0.0, before=0.001)
 
 
 RULE = Rule(

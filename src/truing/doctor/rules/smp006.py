@@ -1,14 +1,15 @@
 """SMP006: A sample's score depends on its batch.
 
 What: The trainer gives a sample other log-probabilities in a batch than alone, and alone it agrees with a
-plain forward.
+plain forward. Or its log-probabilities and its gradient depend on the size of its micro-batches.
 
 Why it is silent: The samples of a batch change from step to step, so the error looks like noise. Left padding
 without position ids, a missing attention mask, or neighbours in a packed row change log-probabilities by
 whole nats, and the loss goes on.
 
 How it is measured: The same samples are scored together, one by one, and by a plain forward without any
-padding; the largest difference over all trained tokens.
+padding; the largest difference over all trained tokens. Where the sum of the gradients of smaller
+micro-batches is not the optimizer's gradient (OPT009), the log-probabilities of both are compared too.
 
 Healthy look-alikes: Rounding: 4e-5 nats in float32 with the size of the batch. On a GPU in bfloat16 the
 rule is never proof.
@@ -24,13 +25,19 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
+from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.rounding_tolerance import measured_rounding as rounding
 from truing.doctor.rounding_tolerance import tolerance
 from truing.doctor.rule import Rule
+from truing.doctor.rules.opt006 import compared, differ
+from truing.doctor.rules.opt009 import RELATIVE
 from truing.doctor.verdict import Claim, Verdict
 
 APART = 1e-2
 """Nats beyond rounding in float32, without a measurement."""
+
+BY_SIZE = 1e-4
+"""Nats between forwards in float32 on a CPU whose gradients differ by more than rounding."""
 
 
 class Measured(NamedTuple):
@@ -41,14 +48,21 @@ class Measured(NamedTuple):
     apart: float  # between the two
     coarse: bool  # not in float32 on a CPU
     bound: float  # of rounding
+    by_size: float = 0.0  # between smaller micro-batches and the trainer's own, whose gradients differ
 
 
 def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    plain = step.facts["plain"]
+    """Read the comparisons recorded with the step."""
+    sums = step.facts.get("row_gradients", {})
+    by_size = 0.0
+    if sums.get("device") == "cpu" and differ(compared(sums), RELATIVE, MEAN_MULTIPLES):
+        by_size = sums.get("logprob", 0.0)
+    plain = step.facts.get("plain", {})
+    if "alone" not in plain or "null" not in step.facts:
+        return Measured(0.0, 0.0, 0.0, False, APART, by_size)
     apart = step.facts["null"]["logprob"]
     bound = tolerance(rounding(step.facts), None, APART, plain["tokens"]) or APART
-    return Measured(plain["trainer"], plain["alone"], apart, plain["device"] != "cpu", bound)
+    return Measured(plain["trainer"], plain["alone"], apart, plain["device"] != "cpu", bound, by_size)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -60,6 +74,16 @@ def judge(measured: Measured) -> Iterator[Claim]:
             f" alone {measured.alone:.2g}",
             got=f"{measured.apart:.3g} nats between the two",
             expected=f"the same up to rounding: within {measured.bound:.2g}",
+            specificity=3,
+        )
+
+    elif measured.by_size > BY_SIZE:
+        yield Claim(
+            Verdict.PROVEN,
+            "samples change each other: log-probabilities depend on the size of micro-batches, and so does"
+            " the gradient",
+            got=f"{measured.by_size:.3g} nats between smaller micro-batches and the trainer's own",
+            expected=f"the same up to rounding: within {BY_SIZE:g}",
             specificity=3,
         )
 
@@ -81,6 +105,13 @@ def example() -> Step:
     return _scored(6.0, 3e-6)
 
 
+def by_size() -> Step:
+    """A branch of a tree of rows sees its neighbour, before any row is computed alone."""
+    known = {"rows": 8, "device": "cpu", "norm": 0.5, "trainer": 0.5, "cosine": 0.99, "pulled": 2.0}
+    sums = known | {"free": 1.0, "difference": 0.07, "logprob": 0.02}
+    return changed_step(example_step(), facts={"row_gradients": sums})
+
+
 def in_another_order() -> Step:
     """Sums in another order."""
     return _scored(4e-5, 3e-6)
@@ -95,9 +126,12 @@ RULE = Rule(
     code="SMP006",
     name="rows-change-each-other",
     kind="M",
-    needs=("facts.plain", "facts.null"),
+    needs=("facts.plain | facts.row_gradients",),
     taints=("sft", "policy"),
-    applies=lambda step: "alone" in step.facts.get("plain", {"alone": None}),
+    applies=lambda step: (
+        "alone" in step.facts.get("plain", {"alone": None})
+        or "logprob" in step.facts.get("row_gradients", {})
+    ),
     measure=measure,
     judge=judge,
     example=example,

@@ -1,15 +1,18 @@
-"""SMP013: A step samples other tasks than its seed gives.
+"""SMP013: A step samples other tasks, or forces other prefixes, than its seed gives.
 
 What: The tasks of a step are not those of the declared order, in which each epoch has every training
 task once, in a shuffle by seed, stage and epoch. Tasks are left out, repeated within an epoch, drawn with
-replacement, or in the order of the file. Or a group lacks rollouts that were sampled for it.
+replacement, or in the order of the file. Or a group lacks rollouts that were sampled for it. Or other turns
+begin with the forced prefix than the declared rate and their random numbers give.
 
 Why it is silent: Each batch is valid, and the reward rises on the tasks that come. What is left out is never
-seen, what is repeated counts more, and a file sorted by difficulty trains easy tasks first.
+seen, what is repeated counts more, and a file sorted by difficulty trains easy tasks first. A prefix whose
+rate does not fall keeps the policy from ever beginning by itself.
 
 How it is measured: An oracle computes the shuffle of the epoch a second time from the recipe's seed, and the
 tasks of the step are compared with it one by one, at every step. Each group must have the rollouts 0 to
-`group_size` − 1, which their ids tell: if some of more are chosen by their reward, there are gaps.
+`group_size` − 1, which their ids tell: if some of more are chosen by their reward, there are gaps. Each turn
+has a random number of its own for the prefix, which is compared with the rate of the step.
 
 Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Steps that a guard
 repeats have the same tasks again, as declared. A step at the end of an epoch has tasks of two shuffles.
@@ -41,6 +44,11 @@ class Measured(NamedTuple):
     group: str = ""  # the first of those
     rollouts: Sequence[int] = ()  # of that group
     size: int = 0
+    turns: int = 0
+    prefixed: int = 0  # turns that begin with the forced prefix
+    otherwise: int = 0  # turns that begin otherwise than their random numbers give
+    rate: float = 0.0
+    first: str = ""  # the first rollout with one
 
 
 def measure(step: Step) -> Measured:
@@ -48,7 +56,9 @@ def measure(step: Step) -> Measured:
     fact = step.facts["tasks"]
     first = (fact["at"], fact["got"], fact["expected"]) if fact["other"] else (0, "", "")
     group = fact.get("group", ""), fact.get("rollouts", ()), fact.get("size", 0)
-    return Measured(fact["asked"], fact["other"], *first, fact.get("incomplete", 0), *group)
+    forced = step.facts.get("forced_prefixes", {"turns": 0, "forced": 0, "other": 0, "rate": 0.0})
+    prefixes = forced["turns"], forced["forced"], forced["other"], forced["rate"], forced.get("rollout", "")
+    return Measured(fact["asked"], fact["other"], *first, fact.get("incomplete", 0), *group, *prefixes)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -71,6 +81,16 @@ def judge(measured: Measured) -> Iterator[Claim]:
             specificity=2.6,
         )
 
+    if measured.otherwise:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{measured.otherwise} of {measured.turns} turns begin with the forced prefix, or without it,"
+            " otherwise than the declared rate gives",
+            got=f"{measured.prefixed} with it; the first other one in {measured.first}",
+            expected=f"those whose random number is below {measured.rate:.4g}",
+            specificity=2.4,
+        )
+
 
 def _compared(**fact: Any) -> Step:
     return changed_step(example_step(), facts={"tasks": {"asked": 2, "other": 0} | fact})
@@ -86,9 +106,17 @@ def chosen_by_reward() -> Step:
     return _compared(incomplete=1, group="0/grpo/0/0", rollouts=[1, 4, 5, 7], size=4)
 
 
+def always_forced() -> Step:
+    """The share of forced prefixes does not fall."""
+    prefixes = {"turns": 8, "forced": 4, "other": 3, "rate": 0.1, "rollout": "r1"}
+    return changed_step(_compared(), facts={"forced_prefixes": prefixes})
+
+
 def as_declared() -> Step:
     """Every task is the declared one."""
-    return _compared()
+    return changed_step(
+        _compared(), facts={"forced_prefixes": {"turns": 8, "forced": 1, "other": 0, "rate": 0.1}}
+    )
 
 
 RULE = Rule(

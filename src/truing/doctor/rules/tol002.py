@@ -1,15 +1,16 @@
-"""TOL002: A rollout has read replies that its own episode did not give.
+"""TOL002: A rollout has replies or a final state that its own episode did not give.
 
 What: A message of a tool or of the environment is in a rollout, but the episode of that rollout never gave
-it, or gave it at another place: it is the reply of another rollout, of an earlier turn, cut, or missing.
+it, or gave it at another place: it is the reply of another rollout, of an earlier turn, cut, or missing. Or
+the final state that rewards judge is not that of the rollout's own episode.
 
 Why it is silent: Each message is a valid reply. The policy learns to ignore its tools, since what they say
 does not follow from what it asked, and the reward of an episode that went well is given to turns that read
 something else.
 
 How it is measured: Where an episode lives, a hash of each of its replies is kept: of the role, the call that
-is answered, and the first `episode.max_reply_chars` characters. At every step the messages of each rollout
-must have the hashes of its own episode, one by one.
+is answered, and the first `episode.max_reply_chars` characters; and one of its final state. At every step the
+messages and the final state of each rollout must have the hashes of its own episode, one by one.
 
 Healthy look-alikes: A reply that the recipe's limit shortens. Rollouts that failed, whose last reply may
 have come too late. Two episodes that give the same reply.
@@ -27,6 +28,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
@@ -39,19 +41,26 @@ class Measured(NamedTuple):
     got: str
     given_to: str  # the rollout whose episode gave it; "" if none did
     row: int | None  # a sample of the rollout, if it is in the step
+    outcomes: int  # rollouts with another final state than their own episode's
+    outcome_of: str  # the first of those
+    outcome_row: int | None
 
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the step."""
     fact = step.facts["replies"]
-    rollout = fact.get("rollout", "")
-    row = next((i for i, sample in enumerate(step.samples) if sample.rollout_id == rollout), None)
+    rollout, outcome_of = fact.get("rollout", ""), fact.get("outcome_of", "")
     first = rollout, fact.get("reply", 0), fact.get("got", ""), fact.get("given_to", "")
-    return Measured(fact["checked"], fact["other"], *first, row)
+    outcomes = fact.get("other_outcomes", 0), outcome_of, _row_of(step, outcome_of)
+    return Measured(fact["checked"], fact["other"], *first, _row_of(step, rollout), *outcomes)
+
+
+def _row_of(step: Step, rollout: str) -> int | None:
+    return next((i for i, sample in enumerate(step.samples) if sample.rollout_id == rollout), None)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any reply of another episode."""
+    """Claim any reply, or final state, of another episode."""
     if measured.other:
         source = f", which the episode of {measured.given_to} gave" if measured.given_to else ""
         yield Claim(
@@ -62,6 +71,16 @@ def judge(measured: Measured) -> Iterator[Claim]:
             row=measured.row,
             specificity=4.3,
         )
+    if measured.outcomes:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{with_count(measured.outcomes, 'rollout is', 'rollouts are')} judged by another final state"
+            " than that of the rollout's own episode",
+            got=f"another one in {measured.outcome_of}",
+            expected="the outcome of its own episode",
+            row=measured.outcome_row,
+            specificity=4.4,
+        )
 
 
 def _compared(**fact: object) -> Step:
@@ -71,6 +90,11 @@ def _compared(**fact: object) -> Step:
 def example() -> Step:
     """Each rollout reads the reply to the one before it."""
     return _compared(other=8, rollout="r1", reply=0, got="3 files", given_to="r0")
+
+
+def outcomes_exchanged() -> Step:
+    """Each rollout is graded by the final state of the next one."""
+    return _compared(other_outcomes=8, outcome_of="r0")
 
 
 def as_given() -> Step:

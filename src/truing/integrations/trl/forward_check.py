@@ -13,6 +13,7 @@ from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.types.sample import SampleFacts
 from truing.types.sampling_params import SamplingParams
+from truing.utils.rng import permutation
 
 MAX_ROWS, MAX_TOKENS = 4, 512
 """Rows are checked up to this many rows and tokens; at least one row."""
@@ -128,11 +129,11 @@ def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[
 
 
 def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:
-    """Return the indices of the rows to check, each with its trained tokens."""
+    """Return the indices of the rows to check, drawn by the step's number, each with its trained tokens."""
     trained_N = step.tokens["policy_mask"] | step.tokens["supervised_mask"]
     rows: list[tuple[int, list[int]]] = []
-    for index, (_, _, part) in enumerate(step.slices()):
-        places = trained_N[part].nonzero()[:, 0].tolist()
+    for index in permutation(len(step.samples), step.stage, step.step, "checked"):
+        places = trained_N[step.part(index)].nonzero()[:, 0].tolist()
         tokens = sum(len(each) for _, each in rows)
         if rows and (len(rows) == MAX_ROWS or tokens + len(places) > MAX_TOKENS):
             break

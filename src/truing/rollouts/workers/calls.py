@@ -11,7 +11,7 @@ from truing.envs.base import Env, MultiTurnEnv
 from truing.envs.isolation import IsolatedEpisode, open_isolated
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup, TruingError
 from truing.rewards import grade
-from truing.types.message import AssistantMessage, Message, hash_of_message
+from truing.types.message import AssistantMessage, Message, hash_of_message, hash_of_outcome
 
 T = TypeVar("T")
 C = TypeVar("C", contravariant=True)
@@ -102,7 +102,7 @@ class EpisodeTable:
         """Run a call and return its value.
 
         That of ``open`` is the names of the episode's tools. That of ``outcome`` is the outcome with a hash
-        of each of the episode's replies, to compare what its rollout has read with them.
+        of each of the episode's replies and one of the outcome, to compare what its rollout has with them.
         """
         if call.kind == "open":
             assert isinstance(self._env, MultiTurnEnv)
@@ -120,7 +120,8 @@ class EpisodeTable:
             self._replies[call.episode] += map(dict, messages)
             return messages
         hashes = [hash_of_message(message, call.argument) for message in self._replies[call.episode]]
-        return _recordable(episode.outcome()), hashes
+        outcome = _recordable(episode.outcome())
+        return outcome, [*hashes, hash_of_outcome(outcome)]
 
 
 def _encodable(message: Message) -> Message:

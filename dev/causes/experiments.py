@@ -1,6 +1,6 @@
 """Experiments on runs with one known bottleneck, or none: which change is said to help.
 
-    python -m dev.causes.experiments [NAME …] [--minutes 8] [--steps 12] [--keep FOLDER]
+    python -m dev.causes.experiments [NAME …] [--minutes 10] [--steps 30] [--keep FOLDER]
 
 Ends with 1 if a change that is not the known one comes first. A kept experiment goes on.
 """
@@ -18,7 +18,12 @@ from dev.causes.runs import KnownCause
 from truing import experiment
 from truing.lab.forks.result import ArmResult
 
-EASY: Mapping[str, Any] = {"env.kinds": ["first-3"], "grpo.steps": 12, "checkpoint_every": 12}
+EASY: Mapping[str, Any] = {
+    "env.kinds": ["first-3"],
+    "grpo.steps": 12,
+    "grpo.prompts_per_step": 16,
+    "checkpoint_every": 12,
+}
 """Tasks that the policy learns within some forty steps at the usual rate."""
 
 HELPS = {
@@ -75,8 +80,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--minutes", type=float, default=8.0, help="Of each experiment.")
-    parser.add_argument("--steps", type=int, default=12, help="Of each fork.")
+    parser.add_argument("--minutes", type=float, default=10.0, help="Of each experiment.")
+    parser.add_argument("--steps", type=int, default=30, help="Of each fork.")
     parser.add_argument("--keep", type=Path, help="Keep runs and forks here.")
     given, wrong = parser.parse_args(), 0
     with TemporaryDirectory() as temporary:

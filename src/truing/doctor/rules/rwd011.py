@@ -12,7 +12,7 @@ micro-batch, or without its weight, is compared with other runs all the same.
 How it is measured: The mean of the rewards of all rollouts with one, each rollout once; the mean number of
 sampled or demonstrated tokens of a sample; minus the mean log-probability that the sampler recorded. Each is
 computed from the samples, and compared with the recorded number. So is each term of the loss of the last
-optimizer step, by a second implementation of the declared formulas.
+optimizer step with a forward, by a second implementation of the declared formulas.
 
 Healthy look-alikes: A rollout of several samples counts once in the reward, and failed ones have none.
 Samples that are recorded and not trained count. Demonstrations beside rollouts are not answers; there
@@ -67,8 +67,11 @@ def _losses(step: Step) -> Iterator[Mean]:
     """Compute the terms of the last optimizer step's loss; not where settings have no closed form."""
     if step.setup.plain is False or not step.has("new_logprob"):
         return
-    *_, (_, last) = step.at_each_optimizer_step()
-    for name, expected in expected_losses(last).items():
+    # one without a signal has no forward, and no loss
+    computed = [
+        each for _, each in step.at_each_optimizer_step() if each.tokens["new_logprob"].isfinite().any()
+    ]
+    for name, expected in expected_losses(computed[-1]).items() if computed else ():
         if f"loss/{name}" in step.metrics:
             recorded = step.metrics[f"loss/{name}"]
             yield Mean(f"loss/{name}", recorded, expected.value, expected.rounding + SMALLEST)

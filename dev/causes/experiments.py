@@ -31,12 +31,10 @@ HELPS = {
     "rate-tiny": "grpo.learning_rate",
     "kl": "kl.coef",
     "cold": "sampling.temperature",
-    "top-1": "sampling.top_k",
     "hot": "sampling.temperature",
     "entropy": "entropy.coef",
     "gate": "gates.min_trained_tokens",
     "decay": "optimizer.weight_decay",
-    "stop": "sampling.min_new_tokens",
 }
 """The key that a change of each run must have to help; of other runs none helps."""
 
@@ -45,12 +43,10 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     "rate-tiny": {"grpo.learning_rate": 1e-6},
     "kl": {"kl.coef": 20.0},
     "cold": {"sampling.temperature": 0.05},
-    "top-1": {"sampling.top_k": 1},
     "hot": {"sampling.temperature": 3.0},
     "entropy": {"entropy.coef": 0.3},
     "gate": {"gates.min_trained_tokens": 100_000, "doctor.stop": False},
     "decay": {"optimizer.weight_decay": 50.0},
-    "stop": {"sampling.min_new_tokens": 3},
 }
 
 NULLS = tuple(

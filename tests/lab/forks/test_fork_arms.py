@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from truing.doctor.causes.cause import Advice, Answer
 from truing.doctor.causes.example import example_history, falling
-from truing.lab.forks.arms import MOST_ARMS, arms_of, fork_step
+from truing.lab.forks.arms import MOST_ARMS, Arm, arms_of, confounded, fork_step
 
 
 def answer(title, *changes, state="open"):
@@ -45,3 +45,13 @@ def test_forks_begin_before_a_fall_where_a_checkpoint_is_kept():
     assert fork_step(example_history(), [4, 8, 16, 24]) == 24
     late = replace(fell, steps=[replace(row, step=row.step + 100) for row in fell.steps])
     assert fork_step(late, [100, 107, 109]) == 107
+
+
+def test_what_rewards_of_the_same_policy_depend_on_is_confounded():
+    """A fork that samples otherwise is also evaluated otherwise, but for the temperature."""
+    recipe = example_history().facts.recipe
+    arm = Arm("cut", ("sampling.max_new_tokens=64", "grpo.learning_rate=0.1", "sampling.temperature=2"), "")
+    assert confounded(arm, recipe) == ["sampling.max_new_tokens=64"]
+    unevaluated = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"tasks": 0})})
+    assert confounded(arm, unevaluated) == ["sampling.max_new_tokens=64", "sampling.temperature=2"]
+    assert confounded(Arm("smaller", ("grpo.learning_rate=0.1",), ""), recipe) == []

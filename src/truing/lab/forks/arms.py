@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from truing.config import Recipe
 from truing.doctor.causes.cause import Answer
 from truing.doctor.causes.history import History
 
@@ -14,6 +15,10 @@ RATES = {"three times the rate": 3.0, "a third of the rate": 1 / 3}
 
 STILL = {"a hundred times the rate": 100.0}
 """The arm in their place if optimizer steps are too small, of which the test itself is another."""
+
+
+MEASURED = ("sampling.", "episode.", "env.", "chat.")
+"""Tables of the recipe by which rollouts are sampled and paid, in evaluations too."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,16 @@ def _of_rates(history: History, rates: Mapping[str, float]) -> Iterator[Arm]:
     key = f"{history.stage}.learning_rate"
     for name, factor in rates.items():
         yield Arm(name, (f"{key}={factor * history.rate:g}",), f"the rate is {history.rate:g}")
+
+
+def confounded(arm: Arm, recipe: Recipe) -> list[str]:
+    """Return the changes of an arm that rewards of the same policy depend on.
+
+    Evaluations sample as the recipe says, but at a temperature of their own. A pair of forks would then
+    differ by what is measured, and not by what was learnt.
+    """
+    own = ("sampling.temperature=",) if recipe.eval.tasks else ()
+    return [each for each in arm.changes if each.startswith(MEASURED) and not each.startswith(own)]
 
 
 def fork_step(history: History, kept: Sequence[int]) -> int:

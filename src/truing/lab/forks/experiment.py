@@ -16,7 +16,7 @@ from truing.config import PolicyStage, Recipe
 from truing.doctor.causes.explain import why
 from truing.doctor.causes.history import History
 from truing.errors import LabError, RecipeError, RecordError
-from truing.lab.forks.arms import Arm, arms_of, fork_step
+from truing.lab.forks.arms import Arm, arms_of, confounded, fork_step
 from truing.lab.forks.plan import PLAN, Plan, fork_reward, read_plan
 from truing.lab.forks.result import MOST_PAIRS, ArmResult, error_of
 from truing.lab.stats.e_process import min_pairs
@@ -58,6 +58,11 @@ class Experiment:
         at, arms, left_out = fork_step(history, kept), list[Arm](), list[str]()
         for arm in arms_of(history, why(history)):
             probe = self.folder / ".probe"
+            if keys := confounded(arm, history.facts.recipe):
+                left_out.append(
+                    f"{arm.name}: {' '.join(keys)} would change what is measured, too: train anew"
+                )
+                continue
             try:
                 fork(history.source, probe, arm.changes, at, history.stage, check_only=True)
                 arms.append(arm)

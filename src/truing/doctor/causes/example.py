@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import resolve
-from truing.doctor.causes.history import History, RunFacts
+from truing.doctor.causes.history import History
+from truing.doctor.causes.run_facts import RunFacts
 from truing.doctor.diagnosis import Diagnosis
 from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import FinishReason, Status

@@ -1,25 +1,24 @@
 """What is on record of the last stage with a policy loss: of a run, or of another trainer's log."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 from truing.analysis.current_events import fork_start
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.script_arguments import ScriptArguments, read_arguments
 from truing.analysis.stage_gain import stage_evaluations, stage_gain
-from truing.config import PolicyStage, Recipe, resolve
+from truing.config import PolicyStage, resolve
 from truing.doctor.causes.outcome import Outcome, fault_of
+from truing.doctor.causes.run_facts import RunFacts
 from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.importers.diagnose_log import LogDiagnosis
 from truing.doctor.levels import MIN_WINDOW, change_point
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
-from truing.record import Event, RunReader
+from truing.record import RunReader
 from truing.types.reward_parts import main_parts
 from truing.types.sample import SampleFacts
 from truing.types.step_table import StepNumbers
@@ -39,22 +38,6 @@ def has_signal(row: StepNumbers) -> bool:
     certain = row.metrics.get("entropy/sampled", math.nan) < CERTAIN
     tied, trained = row.metrics.get("group/zero_variance_share"), row.metrics.get("tokens/trained")
     return differs and tied != 1 and trained != 0 and not certain
-
-
-@dataclass(frozen=True, eq=False)
-class RunFacts:
-    """What a run directory has, and a log lacks."""
-
-    recipe: Recipe
-    recorded: Sequence[StepNumbers] = ()  # of all stages
-    evaluation_seconds: float = math.nan  # of one, at most; NaN without one
-    given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
-    weights: Mapping[str, float] = field(default_factory=dict[str, float])  # of each part of the reward
-    demonstrated: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
-    """What demonstrations earned in the check at the start, by family of tasks."""
-    arguments: ScriptArguments | None = None  # of the TRL script that made the run
-    rolled_back: int = 0  # steps that the guard undid
-    begins: int = 0  # steps of the stage that are of the run it is forked from
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +179,7 @@ class History:
                 expected="reinforce, rloo, grpo or ppo",
                 got=recipe.stages,
             )
-        facts, stage = reader.run_json(), stages[-1]
+        stage = stages[-1]
         start = fork_start(events, stage)
         steps = [row for row in recorded if row.stage == stage and row.step >= start]
         if not steps:
@@ -210,17 +193,7 @@ class History:
             stage,
             steps,
             diagnosis,
-            RunFacts(
-                recipe,
-                recorded,
-                _evaluation_seconds(events),
-                reader.run_fact("given_in_python"),
-                facts.get("judged", {}).get("rewards", {}),
-                facts.get("demonstrated", {}),
-                read_arguments(run),
-                sum(_undone(event) for event in events if event.payload.get("stage") == stage),
-                start,
-            ),
+            RunFacts.read(reader, recipe, recorded, stage),
             evaluations=stage_evaluations(stage, recipe.stages, events),
         )
         counted = {row.step for row in history.counted[-RECENT_STEPS:]}
@@ -303,19 +276,6 @@ def _no_reward(history: History, log: LogDiagnosis) -> RecordError:
         expected="a mean reward in some step",
         remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
     )
-
-
-def _evaluation_seconds(events: Sequence[Event]) -> float:
-    """Return the shortest time between an evaluation's event and the event before it."""
-    passed: Iterator[float] = (
-        now.time - before.time for before, now in pairwise(events) if now.kind == "eval"
-    )
-    return min(passed, default=math.nan)
-
-
-def _undone(event: Event) -> int:
-    """Return the steps that a rollback undid."""
-    return event.payload["step"] - event.payload["to"] + 1 if event.kind == "rollback" else 0
 
 
 def has_reward_step(run: Path) -> bool:

@@ -197,3 +197,11 @@ def test_a_statistic_alone_leaves_its_cause_open():
     answers = why(replace(with_finding("RAT002", Verdict.SUSPECT), steps=example_history().steps))
     (own,) = [each for each in answers if each.code == "RAT002"]
     assert (own.state, own.advice.text) == ("open", "truing explain RAT002")
+
+
+def test_a_stage_that_is_not_at_its_end_is_to_go_on():
+    numbers = {"reward/mean": [0.1, 0.9] * (STEPS // 2)}
+    for steps, said in ((STEPS, "truing train"), (2 * STEPS, "let the stage go on")):
+        answers = why(example_history(numbers, {"grpo.steps": steps}))
+        (few,) = (each for each in answers if each.name == "too_few_rollouts")
+        assert few.advice.text.startswith(said)

@@ -47,6 +47,8 @@ def _longer(history: History) -> Advice:
 
 
 def _more(history: History, times: int) -> Advice:
+    if history.steps_left:
+        return _longer(history)
     prompts = history.run.recipe.stage(history.stage).prompts_per_step if history.run else 0
     more: dict[str, object] = {f"{history.stage}.prompts_per_step": prompts * min(times, 4)}
     return train_again(history, more, "with more prompts in a step")

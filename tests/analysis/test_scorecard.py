@@ -175,5 +175,6 @@ def test_steps_that_a_fork_has_of_its_parent_are_not_judged(recipe):
     wrong, right = (Step({"alignment": value}) for value in (0.5, 1.0))
     steps = columns_of([wrong, wrong, replace(right, step=2)])
     for events, expected in (([], "fail"), ([Event(0.0, "forked", {"stage": "grpo", "step": 2})], "pass")):
-        card = {each.name: each.verdict for each in scorecard(steps, recipe(), "cpu", events)}
-        assert card["alignment"] == expected
+        found = Event(0.0, "finding", {"code": "OPT013", "verdict": "PROVEN", "stage": "grpo", "step": 1})
+        card = {each.name: each.verdict for each in scorecard(steps, recipe(), "cpu", [found, *events])}
+        assert card["alignment"] == card["proven faults"] == expected

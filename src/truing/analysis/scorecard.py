@@ -236,6 +236,7 @@ def _no_fault(steps: UpdateColumns, events: Sequence[Event]) -> SuccessCriterion
         f"{each.payload['code']} at {each.payload['stage']} {each.payload['step'] + 1}"
         for each in current_events(events, "finding")
         if each.payload.get("verdict") == "PROVEN"
+        and each.payload["step"] >= fork_start(events, each.payload["stage"])
     ]
     return SuccessCriterion(
         "proven faults",

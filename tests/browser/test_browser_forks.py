@@ -32,7 +32,7 @@ def board(tmp_path_factory):
 
 def test_the_run_has_its_arms_with_their_verdicts_and_their_forks(visit):
     page = visit.go("#/run?run=run")
-    expect(page.get_by_text("three times the rate: with grpo.learning_rate=0.003")).to_be_visible()
+    expect(page.get_by_text("with grpo.learning_rate=0.003 the reward")).to_be_visible()
     arms, pairs = page.locator("table:has-text('e-value') tbody tr"), page.locator("details.gap tbody tr")
     expect(arms.nth(0)).to_contain_text("helps")
     expect(arms.nth(0)).to_contain_text("+0.200")

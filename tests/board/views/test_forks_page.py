@@ -19,9 +19,7 @@ def test_each_arm_has_its_effect_e_value_and_verdict_and_the_first_line_is_the_a
     experiment(tmp_path, (0.2, -0.1), FEWEST + 1)
     told = Board(tmp_path).answer("forks", {"run": "run"})["experiment"]
     assert (told["stage"], told["at"], told["steps"]) == ("grpo", 2, 2)
-    assert told["answer"].startswith(
-        "three times the rate: with grpo.learning_rate=0.003 the reward is higher"
-    )
+    assert told["answer"].startswith("with grpo.learning_rate=0.003 the reward is higher")
     assert [each["verdict"] for each in told["arms"]] == ["helps", "hurts"]
     assert [each["effect"] for each in told["arms"]] == pytest.approx([0.2, -0.1])
     assert all(each["low"] <= each["effect"] <= each["high"] for each in told["arms"])

@@ -69,9 +69,7 @@ def test_an_effect_that_is_seen_and_not_proven_says_what_would_prove_it():
 def test_the_first_line_is_the_answer():
     good, bad, few = result(*[0.2] * PAIRS), result(*[-0.2] * PAIRS), result(0.1, 0.2)
     flat = result(*[0.01 * (-1) ** i for i in range(PAIRS)])
-    assert next(summary([bad, good], 20, 1.0)).startswith(
-        "faster: with grpo.learning_rate=9 the reward is higher"
-    )
+    assert next(summary([bad, good], 20, 1.0)).startswith("with grpo.learning_rate=9 the reward is higher")
     first, *_ = summary([flat, bad], 20, 1.0)
     assert first.startswith("nothing is proven to help within 20 steps: these pairs show an effect of 0.0")
     needed = min_pairs(error_of(2))

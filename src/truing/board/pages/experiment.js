@@ -41,8 +41,8 @@ function armRow(each) {
     h(
       "td",
       { class: "wrap run" },
-      h("div", { class: "row" }, h("b", {}, each.name), verdictBadge(kind, text)),
-      h("div", { class: "mono" }, each.changes.join(" ")),
+      h("div", { class: "row" }, h("b", { class: "mono" }, each.changes.join(" ")), verdictBadge(kind, text)),
+      h("div", {}, each.name),
       h("div", { class: "quiet" }, each.because),
     ),
     h("td", { class: "number" }, effect(each)),
@@ -64,7 +64,7 @@ function effect(each) {
 }
 
 function pairs(run, data) {
-  const columns = ["unchanged", ...data.arms.map((each) => each.name)].map((name) => [name]);
+  const columns = ["unchanged", ...data.arms.map((each) => each.changes.join(" "))].map((name) => [name]);
   const rows = data.pairs.map((forks, i) => {
     const made = forks.filter((each) => each.run !== null);
     const names = [run, ...made.map((each) => each.run)];

@@ -62,7 +62,7 @@ class ArmResult:
         bounds = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
         pairs = with_count(len(self.differences), "pair")
         effect = f"{self.effect:+.3f}{bounds}" if self.differences else "no difference yet"
-        return f"{self.arm.name} ({' '.join(self.arm.changes)}): {effect} in {pairs}"
+        return f"{' '.join(self.arm.changes)} ({self.arm.name}): {effect} in {pairs}"
 
 
 def results_of(arms: Sequence[Arm], rewards: Mapping[tuple[str, int], float]) -> list[ArmResult]:
@@ -108,7 +108,7 @@ def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float | None
     best = max(results, key=lambda each: (each.verdict == "helps", sum(each.differences)))
     if best.verdict == "helps":
         changes = " ".join(best.arm.changes)
-        yield f"{best.arm.name}: with {changes} the reward is higher after {steps} more steps"
+        yield f"with {changes} the reward is higher after {steps} more steps ({best.arm.name})"
     else:
         yield from _undecided(results, best, steps, pair_minutes)
     order = {"helps": 0, "hurts": 1, "open": 2}
@@ -132,7 +132,7 @@ def _undecided(
     more = seeds_needed(best.effect, deviation, error, MOST_PAIRS) if best.effect > 0 else None
     if more is not None and more > pairs:
         takes = f": {_minutes(more, pair_minutes)}" if pair_minutes else ""
-        yield f"if {best.arm.name} helps by {best.effect:.2g}, some {more} pairs show it{takes}"
+        yield f"if {' '.join(best.arm.changes)} helps by {best.effect:.2g}, some {more} pairs show it{takes}"
 
 
 def _minutes(pairs: int, pair_minutes: float) -> str:

@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "truing"
 
 MAY_IMPORT = {
     "errors": "",
+    "trace_writer": "",
     "utils": "errors",
     "types": "errors",
     "distributed": "errors utils",
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "rollouts": "errors utils types distributed config ops chat models rewards engines envs algos",
     "checks": "errors utils types chat rewards engines envs algos rollouts",
     "metrics": "errors types config ops envs",
-    "doctor": "errors utils types config ops record analysis metrics",
+    "doctor": "errors trace_writer utils types config ops record analysis metrics",
     "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
     "learner": "errors utils types distributed config ops record models algos metrics",
@@ -68,6 +69,7 @@ LIBRARIES = {
     "ops": {"torch"},
     "types": {"pydantic", "torch", "typing_extensions"},
     "errors": set(),
+    "trace_writer": {"numpy"},
     "utils": {"anyio", "httpx2", "jsonschema", "numpy", "psutil", "regex", "torch", "transformers"},
 }
 """What the rooms of pure formulas may import from outside; math and typing come with Python."""

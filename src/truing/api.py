@@ -27,7 +27,7 @@ from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
 from truing.doctor.postmortem import choose_update, diagnose_run
 from truing.doctor.rules import RULES
-from truing.doctor.saved_updates import is_saved_audit
+from truing.doctor.traces.read import is_trace
 from truing.envs import env_keys, env_problems, make_env
 from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
@@ -199,7 +199,7 @@ def bisect(
     """
     run = Path(run)
     chosen = choose_update(run, stage, step)
-    if is_saved_audit(run):
+    if is_trace(run):
         return chosen, bisect_step(chosen, {})
     recipe = resolve(RunReader(run).run_fact("recipe"))
     require_trust(recipe, run, trust)

@@ -11,7 +11,7 @@ from visiting import served
 
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
-from truing.doctor.saved_updates import UpdateWriter
+from truing.doctor.traces.version_0 import UpdateWriter
 from truing.doctor.truing_run import recorded_steps
 from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE

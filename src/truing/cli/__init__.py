@@ -19,6 +19,7 @@ from truing.cli.diagnose.check import check_target
 from truing.cli.diagnose.env import show_env
 from truing.cli.diagnose.rules import explain, rules
 from truing.cli.diagnose.scorecard import show_scorecard
+from truing.cli.diagnose.trace import app as trace
 from truing.cli.diagnose.why import explain_run
 from truing.cli.experiment.lab import app as lab
 from truing.cli.experiment.verify import verify_recipe
@@ -49,6 +50,7 @@ PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "scorecard": show_scorecard,
         "rules": rules,
         "explain": explain,
+        "trace": trace,
         "env": show_env,
     },
     "Experiment": {"lab": lab, "verify": verify_recipe},

@@ -21,6 +21,7 @@ from truing.doctor.oracle.advantages import (
     expected_reinforce_advantages,
     trajectories_of,
 )
+from truing.doctor.oracle.credit import GROUP_FORMULAS
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rules import RULES, msk003
 from truing.doctor.rules.msk002 import declared_exclusions, declared_mask
@@ -178,6 +179,8 @@ def swap_old(step: Step) -> Swapped | str:
     """Replace old log-probabilities by the sampler's, if the run declares that they are equal."""
     if step.setup.on_policy is not True or not step.has("sampler_logprob") or not step.has("old_logprob"):
         return "the source of old log-probabilities is not declared, or not recorded"
+    if step.setup.trainer != "truing":
+        return "another trainer may compute them again, with rounding of its own: RAT007 judges them"
     sampler_N, old_N = step.tokens["sampler_logprob"].double(), step.tokens["old_logprob"].double()
     known_N = step.tokens["policy_mask"] & ~sampler_N.isnan()
     where = places(step, known_N & (sampler_N != old_N))
@@ -240,7 +243,7 @@ def _advantages(step: Step) -> Tensor | None:
         return None if missing else expected_gae(step, trajectories_of(step), **declared)[1]
     if step.setup.advantage == "return":
         return expected_reinforce_advantages(step, trajectories_of(step))[1]
-    if step.setup.advantage in ("group", "batch", "none", "loo") and step.has("sample.group_id"):
+    if step.setup.advantage in GROUP_FORMULAS and step.has("sample.group_id"):
         return expected_group_advantages(step)
     return None
 

@@ -33,9 +33,7 @@ class Setup:
     group_size: int | None = None
     advantage_per: str | None = None  # episode, turn
     min_reward: float | None = None  # threshold of rejection sampling
-    advantage: str | None = (
-        None  # group, batch, none (the denominator of the centred reward); loo; gae; return
-    )
+    advantage: str | None = None  # a formula of oracle/credit.py, or gae, return
     advantage_eps: float | None = None  # added to the deviation, reward units
     inner_steps: int | None = None  # optimizer steps per step
     ahead: int = 0  # declared steps between the weights that sample and those that train
@@ -47,6 +45,9 @@ class Setup:
     aggregation: str | None = None
     clip_low: float | None = None
     clip_high: float | None = None
+    dual_clip: float | None = (
+        None  # the largest ratio at a negative advantage: https://arxiv.org/abs/1912.09729
+    )
     max_ratio: float | None = None
     kl_coef: float | None = None
     kl_where: str | None = None
@@ -92,6 +93,7 @@ class Setup:
     max_turns: int | None = None  # of a rollout
     reward_weights: Mapping[str, float] | None = None  # by the name of the part
     columns: Mapping[str, str] = field(default_factory=dict[str, str])  # a log's own names of numbers
+    origin_source: str = ""  # loss_mask: origins were made from the mask that they are to check
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -165,6 +167,8 @@ class Step(StepTable):
                 return math.isfinite(self.metrics.get(name, math.nan))
             case "" if name == "gain":
                 return self.gain is not None
+            case "" if name == "origin" and self.setup.origin_source == "loss_mask":
+                return False
             case _:
                 return name in {"facts": self.facts, "": self.tokens}[kind]
 

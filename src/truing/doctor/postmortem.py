@@ -9,7 +9,7 @@ from truing.doctor.live_doctor import PUBLICATION_CODE
 from truing.doctor.report.recorded_findings import recorded_findings
 from truing.doctor.report.text import with_excerpt
 from truing.doctor.report.token_texts import Decode, run_decoder
-from truing.doctor.saved_updates import is_saved_audit, saved_updates
+from truing.doctor.traces.read import is_trace, trace_steps
 from truing.doctor.truing_run import recorded_steps
 from truing.doctor.verdict import STRONG_VERDICTS, Claim, Finding
 from truing.errors import RecordError
@@ -22,20 +22,23 @@ def diagnose_run(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_step: Callable[[Step], None] = lambda step: None,
 ) -> Diagnosis:
     """Apply every rule to every step of a run directory.
 
     Args:
-        run: a run, also a running one, or a saved audit of another trainer.
+        run: a run, also a running one, or a trace of another trainer.
         select: codes or families of rules; all by default.
         ignore: codes or families to leave out.
         on_progress: called after each step with the number of judged ones and of all; 0 if unknown.
+        on_step: called with each step.
     """
-    total = 0 if is_saved_audit(run) else RunReader(run).count_steps()  # an audit has files, and no index
+    total = 0 if is_trace(run) else RunReader(run).count_steps()  # a trace has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
     strength_by_code: dict[str, int] = {}
     for step, decode, final in _with_last_of_stage(recorded_updates(run)):
         steps += 1
+        on_step(step)
         before = {code: len(findings) for code, findings in diagnosis.findings.items()}
         with one_thread():  # tables of some hundred tokens
             diagnosis.add(step, final)
@@ -60,7 +63,7 @@ def diagnose_run(
 
 def failed_publications(run: Path) -> list[Finding]:
     """Return the publications of weights that failed their proof; the run ended there, or was resumed."""
-    if is_saved_audit(run):
+    if is_trace(run):
         return []
     found = [
         each
@@ -94,8 +97,8 @@ def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[S
 
 def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
     """Return the steps, and the text of their ids; the tokenizer loads on first use."""
-    if is_saved_audit(run):
-        yield from saved_updates(run)
+    if is_trace(run):
+        yield from trace_steps(run)
     else:
         for step in recorded_steps(run):
             yield step, lambda ids: run_decoder(run)(ids)
@@ -118,8 +121,8 @@ def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
 
 
 def suppressed_rules(run: Path) -> dict[str, str]:
-    """Return suppressed rules of the recipe, also from resumptions; a saved audit has none."""
-    if is_saved_audit(run):
+    """Return suppressed rules of the recipe, also from resumptions; a trace has none."""
+    if is_trace(run):
         return {}
     reader = RunReader(run)
     suppressed = dict(reader.run_fact("recipe", "doctor", "suppress"))

@@ -43,7 +43,7 @@ def is_sampled(step: Step) -> bool:
 
 def is_grouped(step: Step) -> bool:
     """Return whether rollouts are compared within groups, or may be."""
-    known = step.setup.advantage in ("group", "batch", "none", "loo", None)
+    known = step.setup.advantage in ("group", "group_population", "batch", "none", "loo", None)
     return known and step.setup.algo in ("grpo", "rloo", None)
 
 
@@ -75,8 +75,9 @@ def has_critic(step: Step) -> bool:
 
 
 def has_gradient(step: Step) -> bool:
-    """Return whether there is a gradient, or may be: a skipped step has no norm."""
-    return "token_gradient" not in step.tokens or "grad/norm" in step.metrics
+    """Return whether there is a gradient, or may be: a step that Truing skips has no norm."""
+    skipped = step.setup.trainer == "truing" and "grad/norm" not in step.metrics
+    return "token_gradient" not in step.tokens or not skipped
 
 
 def always(step: Step) -> bool:

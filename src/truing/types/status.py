@@ -11,6 +11,7 @@ class FinishReason(StrEnum):
     TOOL = "tool"  # the turn ended in a tool call
     ERROR = "error"  # the sampler or the environment failed
     DEMO = "demo"  # a demonstration, not sampled
+    UNKNOWN = ""  # of another trainer
 
 
 class Status(StrEnum):

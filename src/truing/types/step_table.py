@@ -212,6 +212,14 @@ class StepTable(StepNumbers):
             return torch.full((len(self.sample_of_token),), math.nan, dtype=torch.float64)
         return self.tokens[name].double()
 
+    def at_first_optimizer_step(self, name: str) -> Tensor:
+        """Return a stream of the passes in the first optimizer step: [N] float64, NaN elsewhere."""
+        found_N = torch.full((len(self.sample_of_token),), math.nan, dtype=torch.float64)
+        if name in self.passes.streams:
+            first = self.passes.select(self.passes.optimizer_step == 0, self.lengths)
+            found_N[pass_index(self.starts, first)] = first.streams[name].double()
+        return found_N
+
     def slices(self) -> Iterator[tuple[int, SampleFacts, slice]]:
         """Yield each sample with its index and its part of the streams."""
         for index, sample in enumerate(self.samples):

@@ -12,7 +12,7 @@ from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
-from truing.doctor.saved_updates import UpdateWriter
+from truing.doctor.traces.version_0 import UpdateWriter
 from truing.doctor.truing_run import recorded_steps
 from truing.errors import BadRequestError, TruingError
 from truing.lab.verdicts.verdict import judge

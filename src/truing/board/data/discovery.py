@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from truing.doctor.saved_updates import FILE_NAME
+from truing.doctor.traces.version_0 import FILE_NAME
 from truing.errors import RecordError
 from truing.lab.forks.plan import PLAN
 from truing.lab.store.lab import CONFIG

@@ -57,11 +57,11 @@ def _bisect(run: Path, stage: str | None, step: int | None, trust: bool, as_json
     from truing.doctor.bisect import first_differing
     from truing.doctor.bisect_report import code_location, unexplained_findings
     from truing.doctor.postmortem import suppressed_rules
-    from truing.doctor.saved_updates import is_saved_audit
+    from truing.doctor.traces.read import is_trace
 
     update, trials = bisect(run, stage=stage, step=step, trust=trust)
     differing, findings = first_differing(trials), unexplained_findings(update, trials, suppressed_rules(run))
-    location = code_location(differing.part, update.stage) if differing and not is_saved_audit(run) else ""
+    location = code_location(differing.part, update.stage) if differing and not is_trace(run) else ""
     if as_json:
         payload = {"run": str(run), "stage": update.stage, "update": update.step + 1}
         payload |= {"guilty": differing.part if differing else None, "home": location or None}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_target(  # noqa: PLR0913 — typer takes each option as an argument
-    target: Annotated[Path, typer.Argument(help="A recipe, a run directory, or another trainer's log.")],
+    target: Annotated[Path, typer.Argument(help="A recipe, a run, or another trainer's trace or log.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Rules or families, such as MSK,RAT001.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Rules or families to skip.")] = None,
@@ -42,7 +42,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         raise RecipeError("a check has one output format", got=" and ".join(f"--{name}" for name in formats))
     options = OutputOptions(formats[0] if formats else "text", strict, verbose)
     rules = _codes(select), _codes(ignore)
-    if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
+    if any((target / name).is_file() for name in ("run.json", "trace.json", "000000.step.safetensors")):
         fails = _check_run(target, *rules, options)
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
         fails = _check_log(target, *rules, options, overrides or [])
@@ -109,11 +109,32 @@ def _codes(values: list[str] | None) -> list[str]:
 def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
     """Check a run directory by the rules; return whether the check fails."""
     from truing.doctor.postmortem import diagnose_run
+    from truing.doctor.traces.read import is_trace
     from truing.terminal.waiting import Waiting
 
+    if is_trace(run):
+        return _check_trace(run, select, ignore, options)
     diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} steps"))
     below = [(text, "yellow")] if (text := diagnosis.coverage.text()) else []
     return _print_diagnosis(diagnosis, run, run / "steps.jsonl", options, below=below)
+
+
+def _check_trace(folder: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
+    """Check another trainer's steps by the rules; print first what their rows show."""
+    from truing.doctor.formulas.found import Found
+    from truing.doctor.postmortem import diagnose_run
+    from truing.doctor.traces.advice import advice
+    from truing.doctor.traces.read import trace_notes
+
+    found = Found()
+    diagnosis = diagnose_run(folder, select, ignore, on_step=found.add)
+    formulas = list(found.lines())
+    if options.format == "text":
+        for text in formulas:
+            Console(highlight=False).print(escape_lines(text), style="bold", markup=False, soft_wrap=True)
+    notes = [*trace_notes(folder), *advice(diagnosis)]
+    more = {"formulas": formulas, "notes": notes}
+    return _print_diagnosis(diagnosis, folder, folder, options, more, [(text, "yellow") for text in notes])
 
 
 def _check_log(

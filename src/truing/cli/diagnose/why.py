@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from truing.doctor.causes.cause import Answer
     from truing.doctor.causes.history import History
     from truing.doctor.diagnosis import Diagnosis
+    from truing.doctor.evidence import Step
 
 STYLES = {"found": "bold red", "open": "yellow", "cannot tell": "dim", "ruled out": "green"}
 
@@ -85,12 +86,17 @@ def _history(path: Path, name: str | None) -> "History":
     from truing.doctor.causes.history import History
     from truing.doctor.importers.diagnose_log import diagnose_log
     from truing.doctor.postmortem import diagnose_run
+    from truing.doctor.traces.read import is_trace
     from truing.terminal.waiting import Waiting
 
     if (path / "run.json").is_file():
         diagnosis = diagnose_run(path, on_progress=Waiting("judged {done} of {total} steps"))
         _refuse_without_reward(path, diagnosis)
         return History.from_run(path, diagnosis)
+    if is_trace(path):
+        steps: list[Step] = []
+        diagnosis = diagnose_run(path, on_step=steps.append)
+        return History.from_trace(path, steps, diagnosis)
     if name is not None and not name.startswith("run="):
         raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
     return History.from_log(path, diagnose_log(path, run=None if name is None else name.removeprefix("run=")))

@@ -1,14 +1,18 @@
 """One sample of a run: how it is selected, and the numbers of each token."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from truing.doctor.report.first_updates import first_tokens
 from truing.errors import RecordError
-from truing.record import Event, StepLine
+from truing.record import Event
 from truing.types.sample import MASKS
-from truing.types.step_table import StepTable
+from truing.types.step_table import StepNumbers, StepTable
 from truing.types.token import Excluded, Origin
+
+Numbers = TypeVar("Numbers", bound=StepNumbers)
 
 NUMBERS = {
     "sampler": "sampler_logprob",
@@ -23,7 +27,7 @@ NUMBERS = {
 """Recorded streams by the names of `truing tokens`."""
 
 
-def choose_step(steps: Sequence[StepLine], stage: str | None, update: int | None) -> StepLine:
+def choose_step(steps: Sequence[Numbers], stage: str | None, update: int | None) -> Numbers:
     """Return the last recorded step, of this stage and number (from 1) if given."""
     for row in reversed(steps):
         if stage in (None, row.stage) and update in (None, row.step + 1):
@@ -94,7 +98,9 @@ def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[
     part = table.part(index)
     numbers = {name: table.stream(recorded)[part] for name, recorded in NUMBERS.items()}
     numbers["ratio"] = (numbers["new"] - numbers["old"]).exp()
-    exact = {name: table.streams[name][part].tolist() for name in ("token_ids", "origin", "excluded", *MASKS)}
+    none = torch.zeros(len(table.sample_of_token), dtype=torch.uint8)  # of another trainer some are unknown
+    names = ("token_ids", "origin", "excluded", *MASKS)
+    exact = {name: table.streams.get(name, none)[part].tolist() for name in names}
     return [
         {
             "index": t,

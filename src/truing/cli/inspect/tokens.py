@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from truing.errors import RecordError
 from truing.utils.format import escape_control
 
 MIN_WIDTH = 110
@@ -14,7 +15,7 @@ MIN_WIDTH = 110
 
 
 def tokens(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or a trace of another trainer.")],
     step: Annotated[
         int | None, typer.Option(help="Step, from 1 as in the progress lines; by default the last.")
     ] = None,
@@ -40,21 +41,28 @@ def tokens(
     )
     from truing.cli.inspect.token_table import render
     from truing.doctor.report.token_texts import run_decoder
+    from truing.doctor.traces.read import is_trace, trace_steps
     from truing.record import RunReader
     from truing.utils.jsonl import dump_json
 
-    warn_of_lost_updates(run)
-    reader = RunReader(run)
-    if first:
-        _print_first_tokens(choose_first_tokens(reader.events(), stage, step), as_json)
-        return
-    chosen = choose_step(reader.steps(), stage, step)
-    table = reader.table(chosen)
+    if is_trace(run):
+        if first:
+            raise RecordError("a trace has no first tokens apart", got=run, remedy="leave out --first")
+        steps = list(trace_steps(run))
+        table = choose_step([each for each, _ in steps], stage, step)
+        decode = steps[-1][1]  # texts of all steps
+    else:
+        warn_of_lost_updates(run)
+        reader = RunReader(run)
+        if first:
+            _print_first_tokens(choose_first_tokens(reader.events(), stage, step), as_json)
+            return
+        table, decode = reader.table(choose_step(reader.steps(), stage, step)), run_decoder(run)
     index = choose_sample(table, sample)
     ids = table.streams["token_ids"][table.part(index)].tolist()
-    facts, token_facts = sample_facts(table, index), token_list(table, index, run_decoder(run)(ids))
+    facts, token_facts = sample_facts(table, index), token_list(table, index, decode(ids))
     if as_json:
-        print(dump_json(facts | {"step": chosen.step, "tokens": token_facts}).decode())
+        print(dump_json(facts | {"step": table.step, "tokens": token_facts}).decode())
     else:
         console = Console()
         console.width = max(console.width, MIN_WIDTH)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from truing.analysis.current_events import fork_start
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.stage_gain import stage_evaluations, stage_gain
@@ -14,6 +16,7 @@ from truing.doctor.causes.outcome import Outcome, fault_of
 from truing.doctor.causes.run_facts import RunFacts
 from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
 from truing.doctor.diagnosis import Diagnosis
+from truing.doctor.evidence import Step
 from truing.doctor.importers.diagnose_log import LogDiagnosis
 from truing.doctor.levels import MIN_WINDOW, change_point
 from truing.doctor.verdict import Verdict
@@ -204,13 +207,25 @@ class History:
     def from_log(cls, path: Path, log: LogDiagnosis) -> "History":
         """Return the history of another trainer's log."""
         run = log.imported
-        steps = [StepNumbers(step.stage, step.step, step.metrics) for step in run.steps]
-        history = cls(path, run.steps[0].stage, steps, log.diagnosis, trainer=run.trainer)
+        history = cls._of_steps(path, run.steps, log.diagnosis, run.trainer)
         if not history.rewarded:
             raise _no_reward(history, log)
+        return history
+
+    @classmethod
+    def from_trace(cls, folder: Path, steps: Sequence[Step], diagnosis: Diagnosis) -> "History":
+        """Return the history of another trainer's steps."""
+        history = cls._of_steps(folder, steps, diagnosis, steps[0].setup.trainer)
+        if not history.rewarded:
+            raise RecordError(f"{folder} has no reward", expected="`reward` in its steps")
+        return history
+
+    @classmethod
+    def _of_steps(cls, path: Path, steps: Sequence[Step], diagnosis: Diagnosis, trainer: str) -> "History":
+        numbers = [StepNumbers(step.stage, step.step, step.metrics) for step in steps]
+        history = cls(path, steps[0].stage, numbers, diagnosis, trainer=trainer)
         counted = {row.step for row in history.counted[-RECENT_STEPS:]}
-        samples = [sample for step in run.steps if step.step in counted for sample in step.samples]
-        return replace(history, samples=samples)
+        return replace(history, samples=[s for step in steps if step.step in counted for s in _answers(step)])
 
     @property
     def name(self) -> str:
@@ -242,6 +257,19 @@ class History:
     def main_parts(self) -> tuple[str, ...]:
         """The parts of the reward with the largest weight, without those that only shape it."""
         return main_parts(self.run.weights, self.run.recipe.doctor.shaping) if self.run else ()
+
+
+def _answers(step: Step) -> Sequence[SampleFacts]:
+    """Return the samples of a step; where none has a text, each with the ids that were sampled as text."""
+    if any(sample.text for sample in step.samples) or "origin" not in step.tokens:
+        return step.samples
+    stops = torch.tensor(step.setup.stop_ids or (), dtype=torch.int64)
+    ids_N = step.tokens["token_ids"]
+    said_N = step.sampled & ~torch.isin(ids_N, stops)
+    return [
+        replace(sample, text=" ".join(map(str, ids_N[part][said_N[part]].tolist())))
+        for _, sample, part in step.slices()
+    ]
 
 
 def _error_of_mean(metrics: Mapping[str, float]) -> float:

@@ -17,21 +17,26 @@ def sample_std(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((x - middle) ** 2 for x in values) / (len(values) - 1))
 
 
+GROUP_FORMULAS = ("group", "group_population", "batch", "none", "loo", "loo_scaled")
+
+
 def group_advantage(
-    reward: float, group: Sequence[float], batch: Sequence[float], scale: str, eps: float
+    reward: float, group: Sequence[float], batch: Sequence[float], formula: str, eps: float
 ) -> float:
     """Return the advantage of one rollout.
 
-    group  (r − mean_g) / (std_g + ε)   https://arxiv.org/abs/2402.03300
-    batch  (r − mean_g) / (std + ε)     https://arxiv.org/abs/2508.08221
-    none   r − mean_g                   https://arxiv.org/abs/2503.20783
-    loo    r − mean of the others       https://arxiv.org/abs/2402.14740
+    group             (r − mean_g) / (std_g + ε)                    https://arxiv.org/abs/2402.03300
+    group_population  the same with the population deviation of the group
+    batch             (r − mean_g) / (std + ε)                      https://arxiv.org/abs/2508.08221
+    none              r − mean_g                                    https://arxiv.org/abs/2503.20783
+    loo               r − mean of the others                        https://arxiv.org/abs/2402.14740
+    loo_scaled        the same / (std of the others + ε), undivided where that is 0
 
     Args:
         reward: of the rollout.
         group: rewards of all rollouts of its group, including its own.
         batch: rewards of all rollouts of the step.
-        scale: one of the four.
+        formula: one of ``GROUP_FORMULAS``.
         eps: ε, reward units.
 
     Returns:
@@ -39,12 +44,23 @@ def group_advantage(
     """
     if max(group) == min(group):
         return 0.0
-    centred = reward - mean(group)
-    if scale == "loo":
-        return centred * len(group) / (len(group) - 1)
-    if scale == "none":
-        return centred
-    return centred / (sample_std(group if scale == "group" else batch) + eps)
+    centred, count = reward - mean(group), len(group)
+    match formula:
+        case "loo":
+            return centred * count / (count - 1)
+        case "none":
+            return centred
+        case "loo_scaled":
+            others = list(group)
+            others.remove(reward)
+            spread = sample_std(others)
+            centred *= count / (count - 1)
+            return centred / (spread + eps) if spread > 0 else centred
+        case "batch":
+            return centred / (sample_std(batch) + eps)
+        case _:
+            narrower = math.sqrt((count - 1) / count) if formula == "group_population" else 1.0
+            return centred / (sample_std(group) * narrower + eps)
 
 
 def gae(

@@ -37,7 +37,8 @@ def near_bound(step: Step) -> Tensor:
     mask_N = stream(step, "policy_mask").bool()
     moved_N, drift_N = (torch.where(mask_N, each, 0.0) for each in (new_N - old_N, old_N - drawn_N))
     low, high = setup.clip_low, setup.clip_high
-    clip = [None if low is None else 1 - low, None if high is None else 1 + high, setup.max_ratio]
+    clip = [None if low is None else 1 - low, None if high is None else 1 + high]
+    clip += [setup.max_ratio, setup.dual_clip]
     near_N = _near(moved_N, [setup.min_ratio, setup.most_ratio, *clip])
     near_N |= _near(drift_N, [setup.correction_low, setup.correction_high])
     count_N = per_row(step, mask_N).clamp(min=1)[step.sample_of_token]
@@ -199,39 +200,76 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
 
 
 def aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
-    """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget), 1/rows.
+    """Return the aggregation's weight of a token, [N] float64; 0 outside the mask.
 
-    With ``rank_token_mean`` it is 1/(ranks · tokens of its rank).
+    token_mean              1 / tokens
+    rank_token_mean         1 / (ranks · tokens of its rank)
+    micro_batch_token_mean  1 / (micro-batches · tokens of its micro-batch)
+    token_sum               1
+    sequence_mean           1 / (rows · own tokens)
+    sequence_sum            1 / (rows · budget)
+    sequence_total          1 / rows
+    prompt_mean             1 / (groups · tokens of its group)
     """
-    setup = step.setup
+    setup, here_N = step.setup, mask_N.double()
     rows = int((per_row(step, drawn_N) > 0).sum())
-    if setup.aggregation in ("token_mean", "rank_token_mean"):
-        return mask_N.double() / _tokens(step, mask_N)
-    if setup.aggregation == "sequence_mean":
-        return mask_N.double() / (rows * per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
-    if setup.aggregation == "sequence_total":
-        return mask_N.double() / rows
-    assert setup.max_new_tokens is not None
-    return mask_N.double() / (rows * setup.max_new_tokens)
+    match setup.aggregation:
+        case "token_mean" | "rank_token_mean" | "micro_batch_token_mean":
+            return here_N / _tokens(step, mask_N)
+        case "token_sum":
+            return here_N
+        case "sequence_mean":
+            return here_N / (rows * per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
+        case "sequence_total":
+            return here_N / rows
+        case "prompt_mean":
+            names = [row.group_id for row in step.samples]
+            number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+            group_N = torch.tensor([number[name] for name in names])[step.sample_of_token]
+            return here_N / _mean_over(group_N, mask_N)
+        case _:
+            assert setup.max_new_tokens is not None
+            return here_N / (rows * setup.max_new_tokens)
 
 
 def _tokens(step: Step, mask_N: Tensor) -> Tensor:
-    """Return the denominator of a mean over tokens: scalar; of a mean over ranks of theirs: [N]."""
-    if step.setup.aggregation != "rank_token_mean":
-        return mask_N.sum().clamp(min=1)
-    rank_N = step.rank_of_sample[step.sample_of_token]
-    ranks = rank_N.unique()
-    counts = {int(rank): int((mask_N & (rank_N == rank)).sum()) for rank in ranks}
-    return len(ranks) * torch.tensor([max(1, counts[rank]) for rank in rank_N.tolist()])
+    """Return the denominator of a mean over tokens: scalar; of a mean over parts of their means: [N]."""
+    match step.setup.aggregation:
+        case "rank_token_mean":
+            return _mean_over(step.rank_of_sample[step.sample_of_token], mask_N, of_all=True)
+        case "micro_batch_token_mean":
+            passes = step.passes
+            part_B = torch.full((len(step.samples),), -1)
+            part_P = passes.micro_batch * (int(passes.rank.max()) + 1) + passes.rank
+            part_B[passes.sample[passes.is_last]] = part_P[passes.is_last]
+            return _mean_over(part_B[step.sample_of_token], mask_N)
+        case _:
+            return mask_N.sum().clamp(min=1)
+
+
+def _mean_over(part_N: Tensor, mask_N: Tensor, of_all: bool = False) -> Tensor:
+    """Return the denominator of a mean over parts of the mean over their tokens: [N].
+
+    Args:
+        part_N: the part of each token.
+        mask_N: the tokens that count.
+        of_all: whether parts without such a token count too.
+    """
+    parts = part_N.unique() if of_all else part_N[mask_N].unique()
+    counts = {int(part): int((mask_N & (part_N == part)).sum()) for part in parts}
+    return len(parts) * torch.tensor([max(1, counts.get(part, 1)) for part in part_N.tolist()])
 
 
 def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
     """Return where the clip removes the gradient: beyond the band, in the direction of the advantage."""
     assert setup.clip_low is not None
     assert setup.clip_high is not None
-    return ((advantage_N > 0) & (ratio_N > 1 + setup.clip_high)) | (
+    clipped_N = ((advantage_N > 0) & (ratio_N > 1 + setup.clip_high)) | (
         (advantage_N < 0) & (ratio_N < 1 - setup.clip_low)
     )
+    if setup.dual_clip is not None:
+        clipped_N |= (advantage_N < 0) & (ratio_N > setup.dual_clip)
+    return clipped_N
 
 
 def demonstrated(step: Step) -> Tensor:

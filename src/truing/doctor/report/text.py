@@ -14,7 +14,7 @@ from truing.doctor.report.repeated_findings import RuleFindings, findings_by_rul
 from truing.doctor.report.token_texts import Decode
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
-from truing.doctor.saved_updates import is_saved_audit
+from truing.doctor.traces.read import is_trace
 from truing.doctor.verdict import FINDING_VERDICTS, Finding, RuleResult, Verdict
 from truing.utils.format import escape_control, with_count
 
@@ -93,7 +93,7 @@ def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
     if claim.verdict in FINDING_VERDICTS and rule.taints:
         affected = "; ".join(TAINTS[taint] for taint in rule.taints)
         yield f"    {'affects':<9} from {each.first.stage} {each.first.step + 1} on: {affected}", ""
-    own = finding.sample_id and not is_saved_audit(Path(target))  # `truing tokens` reads Truing's own runs
+    own = finding.sample_id and not is_trace(Path(target))  # `truing tokens` reads Truing's own runs
     place = ["--stage", finding.stage, "--step", str(finding.step + 1), "--sample", finding.sample_id]
     tokens = f" · {shlex.join(['truing', 'tokens', target, *place])}" if own else ""
     yield f"    {'more':<9} truing explain {finding.code}{tokens}", "dim"

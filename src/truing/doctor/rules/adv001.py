@@ -31,6 +31,7 @@ import torch
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.advantages import expected_group_advantages
+from truing.doctor.oracle.credit import GROUP_FORMULAS
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -104,7 +105,7 @@ RULE = Rule(
     ),
     taints=("policy",),
     applies=lambda step: (
-        step.setup.advantage in ("group", "batch", "none", "loo", None)
+        step.setup.advantage in (*GROUP_FORMULAS, None)
         and step.setup.algo in ("grpo", "rloo", None)
         # the record lacks the samples of skipped steps
         and not step.metrics.get("gate/held_back")

@@ -95,10 +95,9 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 def at_first(step: Step) -> Tensor:
     """Return the policy's log-probabilities before the first optimizer step: [N] float64, NaN if unknown."""
     inner_N = step.optimizer_step_of_sample[step.sample_of_token]
-    nothing_N = torch.full((len(step.sample_of_token),), torch.nan, dtype=torch.float64)
-    logprob_N = nothing_N
-    if "new_logprob" in step.tokens and not step.setup.dropout:
-        logprob_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
+    logprob_N = nothing_N = torch.full((len(step.sample_of_token),), torch.nan, dtype=torch.float64)
+    if not step.setup.dropout:
+        logprob_N = step.at_first_optimizer_step("new_logprob")
     if "sampler_logprob" in step.tokens and step.setup.on_policy:
         sampler_N = step.tokens["sampler_logprob"].double()
         logprob_N = torch.where(logprob_N.isnan() & (inner_N >= 0), sampler_N, logprob_N)

@@ -23,7 +23,7 @@ from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
-from truing.doctor.saved_updates import UpdateWriter
+from truing.doctor.traces.version_0 import UpdateWriter
 from truing.doctor.verdict import Finding, Verdict
 from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of
 from truing.integrations.trl.forward_check import plain_facts

@@ -16,7 +16,7 @@ from truing.utils.format import with_count
 MOST_PAIRS = 40
 """Of an experiment."""
 
-ERROR = 0.05
+ERROR = 0.01
 """The probability that any arm is falsely said to differ."""
 
 Verdict = Literal["helps", "hurts", "open"]

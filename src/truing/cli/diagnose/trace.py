@@ -1,0 +1,25 @@
+"""`truing trace`: traces of other trainers."""
+
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(no_args_is_help=True, help="Traces: what another trainer's steps computed.")
+
+
+@app.command()
+def demo(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
+    """Write a healthy trace and ten faulty ones of a small trainer, and the file that writes traces."""
+    from truing.doctor.traces.demo import BUGS, WRITER, write_demo
+
+    write_demo(folder)
+    console = Console(highlight=False)
+    for name, what in {"healthy": "no bug", **BUGS}.items():
+        console.print(f"{name:<20} {what}", markup=False, soft_wrap=True)
+    console.print(
+        f"check one: truing check {quote(str(folder / next(iter(BUGS))))}", markup=False, soft_wrap=True
+    )
+    console.print(f"write your own with {folder / WRITER}: docs/trace.md", markup=False, soft_wrap=True)

@@ -1,0 +1,79 @@
+"""A trace as steps: what `truing check` and its like read of another trainer's training."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.history import History
+from truing.doctor.report.token_texts import Decode
+from truing.doctor.traces import head, version_0
+from truing.doctor.traces.step_file import StepFile, read_step_file
+from truing.doctor.traces.table import is_part, table_of
+from truing.errors import RecordError
+from truing.types.step_table import StepTable
+
+PATTERN = "[0-9]*.safetensors"
+
+
+def is_trace(folder: Path) -> bool:
+    """Return whether a folder has the steps of another trainer: a trace, or the files of an audit."""
+    return (folder / head.NAME).is_file() or version_0.is_saved_audit(folder)
+
+
+def trace_steps(folder: Path) -> Iterator[tuple[Step, Decode]]:
+    """Yield each step with its earlier ones, and the text of its ids."""
+    if version_0.is_saved_audit(folder):
+        yield from version_0.saved_updates(folder)
+        return
+    declared, history, texts = head.read_head(folder), History(), dict[str, str]()
+    for table, setup, new in _tables(folder, declared.setup):
+        texts |= new
+        yield Step.of(table, setup, history), partial(_decoded, texts)
+        history.add(table)
+
+
+def trace_notes(folder: Path) -> list[str]:
+    """Return what a trace says of itself beside its steps, as lines; none for the files of an audit."""
+    return [] if version_0.is_saved_audit(folder) else head.read_head(folder).lines()
+
+
+def _decoded(texts: Mapping[str, str], ids: Sequence[int]) -> list[str]:
+    """Return the text of each id; its number if no step has a text."""
+    return [texts.get(str(i), f"‹{i}›") for i in ids]
+
+
+def _tables(folder: Path, setup: Setup) -> Iterator[tuple[StepTable, Setup, Mapping[str, str]]]:
+    paths = sorted(folder.glob(PATTERN), key=lambda path: (path.name.partition(".")[0], path.name))
+    before = -1
+    for number, of_step in groupby(paths, key=lambda path: path.name.partition(".")[0]):
+        files = [read_step_file(path) for path in of_step]
+        _check_steps(files, number, before)
+        before = files[0].facts.step
+        yield table_of(files, setup), _of_step(setup, files), _texts(files)
+
+
+def _check_steps(files: Sequence[StepFile], number: str, before: int) -> None:
+    """Raise unless the files of a step say its number, and steps come in their order."""
+    for file in files:
+        if not number.isdecimal() or file.facts.step != int(number):
+            raise RecordError(
+                f"{file.path} is of another step than its name says", got=file.facts.step, expected=number
+            )
+    if files[0].facts.step <= before:
+        raise RecordError(
+            f"{files[0].path}: steps are out of order", got=files[0].facts.step, expected=before + 1
+        )
+
+
+def _of_step(setup: Setup, files: Sequence[StepFile]) -> Setup:
+    """Return the settings with what the files say; of a part of the rows no denominator is known."""
+    from_mask = any(file.facts.origin_source == "loss_mask" for file in files)
+    setup = replace(setup, origin_source="loss_mask" if from_mask else "")
+    return replace(setup, aggregation=None, plain=None) if is_part(files) else setup
+
+
+def _texts(files: Sequence[StepFile]) -> dict[str, str]:
+    return {i: text for file in files for i, text in file.facts.texts.items()}

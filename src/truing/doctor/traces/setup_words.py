@@ -1,0 +1,104 @@
+"""The words with which a trace declares its trainer's settings: a closed vocabulary.
+
+A word that is not in it is an error that names the nearest, since a misspelt word must not switch a rule
+off. ``other``, or ``other: any text``, is always allowed, and leaves the setting unknown.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from truing.doctor.evidence import Setup
+from truing.errors import RecordError
+from truing.ops.correction import Method
+from truing.ops.masks import MaskPolicy
+from truing.utils.format import shorten
+
+ADVANTAGES = ("group", "group_population", "batch", "none", "loo", "loo_scaled", "gae", "return")
+
+AGGREGATIONS = (
+    *("token_mean", "rank_token_mean", "micro_batch_token_mean", "token_sum"),
+    *("sequence_mean", "sequence_sum", "sequence_total", "prompt_mean"),
+)
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "algo": ("sft", "rft", "reinforce", "rloo", "grpo", "ppo"),
+    "mask": get_args(MaskPolicy),
+    "advantage": ADVANTAGES,
+    "advantage_per": ("episode", "turn"),
+    "surrogate": ("clip", "cispo", "reinforce", "dft"),
+    "ratio": ("token", "sequence", "product"),
+    "aggregation": AGGREGATIONS,
+    "kl_where": ("loss", "reward"),
+    "kl_estimator": ("k1", "k2", "k3"),
+    "kl_weight": ("detached", "ratio", "none"),
+    "truncated": ("keep", "mask", "penalize"),
+    "correction": ("off", *get_args(Method)),
+    "baseline": ("step", "none"),
+    "schedule": ("constant", "linear", "cosine"),
+}
+
+SAME = {
+    "token-mean": "token_mean",
+    "seq-mean-token-mean": "sequence_mean",
+    "seq-mean-token-sum": "sequence_total",
+    "seq-mean-token-sum-norm": "sequence_sum",
+    "k1+": "k1",
+    "low_var_kl": "k3",
+    "off-policy": "off",
+}
+"""Words of verl, with ours."""
+
+NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source")
+"""Fields of ``Setup`` that no trace declares: what it is read from says them."""
+
+NAMES = tuple(item.name for item in fields(Setup) if item.name not in NOT_DECLARED)
+
+ADAPTER = TypeAdapter(Setup)
+
+
+def declared_setup(words: Mapping[str, Any], producer: str, where: str) -> tuple[Setup, dict[str, str]]:
+    """Return the declared settings, and those that are declared as ``other``, with what stands there.
+
+    Args:
+        words: settings by name.
+        producer: the trainer.
+        where: the file, for errors; they are RecordErrors that name key, value and the nearest word.
+    """
+    known: dict[str, Any] = {"trainer": producer}
+    others: dict[str, str] = {}
+    for name, value in words.items():
+        if name not in NAMES:
+            raise RecordError(f"{where}: there is no such setting", got=name, expected=_nearest(name, NAMES))
+        if isinstance(value, str) and (value == "other" or value.startswith("other:")):
+            others[name] = value
+            continue
+        value = SAME.get(value, value) if isinstance(value, str) else value
+        if name in WORDS and value is not None and value not in WORDS[name]:
+            raise RecordError(
+                f"{where}: setup.{name} has an unknown word",
+                got=shorten(repr(value)),
+                expected=_nearest(str(value), WORDS[name]),
+                remedy='"other: what it does" leaves it open, and the rules that need it do not run',
+            )
+        known[name] = value
+    try:
+        return ADAPTER.validate_python(known, strict=False), others
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RecordError(
+            f"{where}: setup.{'.'.join(map(str, first['loc']))} is wrong",
+            got=shorten(repr(first["input"])),
+            expected=first["msg"],
+        ) from error
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    """Return the nearest words, or all of a short list."""
+    near = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
+    if near:
+        return " or ".join(near)
+    return f"one of {', '.join(known)}" if len(known) < 20 else "a setting of docs/trace.md"

@@ -1,0 +1,409 @@
+"""Writes what a reinforcement-learning step computed, for `truing check` to judge (docs/trace.md).
+
+It needs numpy alone, takes tensors of any library, and is one file: install `truing-trace`, or copy this.
+
+    writer = Writer("trace", producer="my trainer 1.2", setup={"algo": "grpo", "advantage": "group"})
+    step = writer.step(
+        number, ids=input_ids, attention=attention_mask, sampled=response_mask, loss_mask=response_mask,
+        sampler_logprob=rollout_log_probs, old_logprob=old_log_probs, advantage=advantages, reward=rewards,
+        group_id=uids,
+    )
+    ...
+    log_prob = step.forward(log_prob, rows=rows, optimizer_step=k, micro_batch=m)  # before the loss
+    ...
+    writer.close()
+
+A call never raises into training: what could not be written is counted, named once on stderr, and recorded in
+``trace.json``. Only ``Writer(...)`` itself raises, at the start.
+"""
+
+import atexit
+import json
+import os
+import queue
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__version__ = "0.1.0"
+
+FORMAT, VERSION = "truing-trace", 1
+
+
+class Origin(IntEnum):
+    """Where a token came from."""
+
+    PROMPT = 0
+    TEMPLATE = 1  # text that the chat template inserts after the prompt
+    TOOL = 2  # a reply of the environment
+    FORCED = 3  # the only token that was possible
+    SAMPLED = 4
+    DEMO = 5  # of a demonstration
+
+
+TOKEN_STREAMS = ("sampler_logprob", "old_logprob", "ref_logprob", "advantage", "returns", "value")
+"""Numbers of tokens: float32, NaN where a token has none."""
+
+ROW_TEXTS = ("sample_id", "group_id", "prompt_id", "episode_id", "text", "finish_reason", "family")
+ROW_NUMBERS = ("reward", "version")
+
+ALIASES = {
+    "input_ids": "ids",
+    "sequences": "ids",
+    "tokens": "ids",
+    "attention_mask": "attention",
+    "response_mask": "sampled",
+    "action_mask": "loss_mask",
+    "completion_mask": "loss_mask",
+    "token_mask": "loss_mask",
+    "rollout_log_probs": "sampler_logprob",
+    "inference_logprobs": "sampler_logprob",
+    "generation_logprobs": "sampler_logprob",
+    "sampling_per_token_logps": "sampler_logprob",
+    "old_log_probs": "old_logprob",
+    "prev_logprobs": "old_logprob",
+    "action_log_probs": "old_logprob",
+    "old_per_token_logps": "old_logprob",
+    "ref_log_prob": "ref_logprob",
+    "ref_per_token_logps": "ref_logprob",
+    "base_action_log_probs": "ref_logprob",
+    "reference_policy_logprobs": "ref_logprob",
+    "advantages": "advantage",
+    "values": "value",
+    "rewards": "reward",
+    "uid": "group_id",
+    "group_index": "group_id",
+}
+"""Names that trainers use, and those of the format."""
+
+PASS_STREAMS = ("new_logprob", "token_gradient", "entropy", "new_value")
+
+DTYPES = {"int32": "I32", "uint8": "U8", "bool": "BOOL", "float32": "F32", "float64": "F64"}
+
+
+class Writer:
+    """Writes a trace into a folder, from one process; each rank has its own writer on the same folder."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        producer: str,
+        setup: Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        decode: Callable[[list[int]], Sequence[str]] | None = None,
+        waiting: int = 4,
+    ) -> None:
+        """Create the folder.
+
+        Args:
+            folder: of the trace; a resumed training writes into the same one.
+            producer: the trainer with its version.
+            setup: declared settings, by the words of docs/trace.md.
+            rank: of this process, if several write.
+            decode: returns the text of each of some ids; texts of tokens make reports readable.
+            waiting: steps that may wait for the disk; a further one is dropped, and counted.
+        """
+        self.folder, self.rank, self.decode = Path(folder), rank, decode
+        self.head = {"format": FORMAT, "version": VERSION, "producer": producer, "setup": dict(setup or {})}
+        self.written, self.dropped = 0, 0
+        self.problems: dict[str, int] = {}
+        self.known_texts: set[int] = set()
+        self.open_step: Step | None = None
+        self.queue: queue.Queue[Step | None] = queue.Queue(waiting)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_head()
+        self.thread = threading.Thread(target=self._write_steps, name="truing-trace", daemon=True)
+        self.thread.start()
+        atexit.register(self.close)
+
+    def step(self, number: int, **given: Any) -> "Step":
+        """Begin a step, and end the one before; see docs/trace.md for what may be given.
+
+        ``ids`` are [B, L] with ``attention`` [B, L], or a list of B sequences. A stream has as many columns,
+        or fewer, which then belong to the last ones, or is a list whose sequences belong to the last tokens
+        of each row. ``advantage`` may be [B].
+        """
+        self._end_step()
+        step = Step(self, number)
+        self.guarded(f"step {number}", lambda: step.begin(given))
+        self.open_step = step
+        return step
+
+    def close(self) -> None:
+        """Write what is left; a second call does nothing."""
+        self._end_step()
+        if self.thread.is_alive():
+            self.queue.put(None)
+            self.thread.join()
+            self.guarded("the end", self._write_head)
+        atexit.unregister(self.close)
+
+    def guarded(self, where: str, action: Callable[[], Any]) -> Any:
+        """Return what an action returns; an error becomes a recorded problem, and None."""
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001 - training must not end because its trace cannot be written
+            self.problem(where, f"{type(error).__name__}: {error}")
+            return None
+
+    def problem(self, where: str, what: str) -> None:
+        """Count a problem; its first time is printed."""
+        if what not in self.problems:
+            print(f"truing-trace: {where}: {what}", file=sys.stderr)
+        self.problems[what] = self.problems.get(what, 0) + 1
+
+    def _end_step(self) -> None:
+        step, self.open_step = self.open_step, None
+        if step is None or not step.rows:
+            return
+        try:
+            self.queue.put_nowait(step)
+        except queue.Full:
+            self.dropped += 1
+            self.problem(f"step {step.number}", "dropped, since the disk is slower than training")
+
+    def _write_steps(self) -> None:
+        while (step := self.queue.get()) is not None:
+            self.guarded(f"step {step.number}", lambda step=step: self._write(step))
+
+    def _write(self, step: "Step") -> None:
+        suffix = "" if self.rank is None else f".r{self.rank}"
+        arrays, facts = step.packed()
+        write_file(self.folder / f"{step.number:06d}{suffix}.safetensors", arrays, facts)
+        self.written += 1
+
+    def _write_head(self) -> None:
+        name = "trace.json" if not self.rank else f"trace.r{self.rank}.json"
+        facts = {"written": self.written, "dropped": self.dropped, "problems": self.problems}
+        _replace(self.folder / name, json.dumps(self.head | facts, default=str, indent=1).encode())
+
+
+class Step:
+    """A step that is being recorded."""
+
+    def __init__(self, writer: Writer, number: int) -> None:
+        self.writer, self.number = writer, number
+        self.rows: list[np.ndarray] = []  # ids of each row, without padding
+        self.kept: list[np.ndarray] | None = None  # which columns of a padded batch a row has
+        self.columns = 0
+        self.streams: dict[str, list[np.ndarray]] = {}
+        self.facts: dict[str, Any] = {}
+        self.passes: list[tuple[int, int, int, dict[str, np.ndarray]]] = []
+
+    def begin(self, given: Mapping[str, Any]) -> None:
+        """Take the rows of the step, and what is known of them."""
+        named = {ALIASES.get(name, name): x for name, x in given.items() if x is not None}
+        self._take_ids(named.pop("ids"), named.pop("attention", None))
+        sampled, origin = named.pop("sampled", None), named.pop("origin", None)
+        mask = named.pop("loss_mask", None)
+        if mask is None and sampled is None:
+            raise ValueError("one of `loss_mask` and `sampled` is needed")
+        self.streams["loss_mask"] = self._tokens(sampled if mask is None else mask, 0, np.uint8)
+        if origin is not None:
+            self.streams["origin"] = self._tokens(origin, Origin.PROMPT, np.uint8)
+        else:
+            chosen = self._tokens(mask if sampled is None else sampled, 0, np.uint8)
+            self.streams["origin"] = [_origin(row) for row in chosen]
+        from_sampler = "loss_mask" if sampled is None else "sampler"
+        self.facts["origin_source"] = from_sampler if origin is None else "roles"
+        for name in [name for name in TOKEN_STREAMS if name in named]:
+            self.streams[name] = self._tokens(
+                named.pop(name), np.nan, np.float32, of_rows=name == "advantage"
+            )
+        for name in [name for name in (*ROW_TEXTS, *ROW_NUMBERS) if name in named]:
+            self.facts[name] = self._of_rows(name, named.pop(name))
+        self.facts |= {
+            name: named.pop(name) for name in ("numbers", "totals", "reward_parts") if name in named
+        }
+        if self.writer.decode is not None:
+            self.facts["texts"] = self._new_texts()
+        for name in named:
+            self.writer.problem(f"step {self.number}", f"{name!r} is no name of the format: left out")
+
+    def forward(
+        self,
+        logprob: Any,
+        *,
+        rows: Sequence[int] | None = None,
+        optimizer_step: int = 0,
+        micro_batch: int = 0,
+        entropy: Any = None,
+        value: Any = None,
+    ) -> Any:
+        """Record the log-probabilities of a forward that trains, and later their gradient; return them.
+
+        Args:
+            logprob: [b, L], [b, L − 1] or a list; before the loss reads it.
+            rows: its rows among those of the step; all by default.
+            optimizer_step: within the step, from 0.
+            micro_batch: within the optimizer step, from 0.
+            entropy: of the same tokens, nats.
+            value: of a critic, of the same tokens.
+        """
+        given = {"new_logprob": logprob, "entropy": entropy, "new_value": value}
+        self.writer.guarded(
+            f"step {self.number}", lambda: self._pass(given, rows, optimizer_step, micro_batch)
+        )
+        return logprob
+
+    def _pass(
+        self, given: Mapping[str, Any], rows: Sequence[int] | None, optimizer_step: int, micro_batch: int
+    ) -> None:
+        chosen = list(range(len(self.rows))) if rows is None else [int(row) for row in rows]
+        taken = {
+            name: self._tokens(x, np.nan, np.float32, rows=chosen)
+            for name, x in given.items()
+            if x is not None
+        }
+        records = [{name: parts[i] for name, parts in taken.items()} for i in range(len(chosen))]
+        self.passes += [
+            (row, optimizer_step, micro_batch, record) for row, record in zip(chosen, records, strict=True)
+        ]
+
+        def keep(gradient: Any) -> None:
+            parts = self._tokens(gradient, np.nan, np.float32, rows=chosen)
+            for record, part in zip(records, parts, strict=True):
+                record["token_gradient"] = -part
+
+        logprob = given["new_logprob"]
+        if getattr(logprob, "requires_grad", False):
+            logprob.register_hook(lambda gradient: self.writer.guarded("a gradient", lambda: keep(gradient)))
+
+    def _take_ids(self, ids: Any, attention: Any) -> None:
+        if _is_ragged(ids):
+            self.rows = [_array(row).astype(np.int32) for row in _rows(ids)]
+            return
+        padded = _array(ids)
+        if attention is None:
+            raise ValueError("ids are padded, so `attention` is needed, of the same shape; or a list of rows")
+        present = _array(attention).astype(bool)
+        if present.shape != padded.shape:
+            raise ValueError(f"ids are {padded.shape}, and attention is {present.shape}")
+        self.kept, self.columns = [row.nonzero()[0] for row in present], padded.shape[1]
+        self.rows = [row[kept].astype(np.int32) for row, kept in zip(padded, self.kept, strict=True)]
+
+    def _tokens(
+        self, x: Any, fill: float, dtype: Any, of_rows: bool = False, rows: Sequence[int] | None = None
+    ) -> list[np.ndarray]:
+        """Return a stream of each of some rows: as many values as the row has tokens."""
+        chosen = range(len(self.rows)) if rows is None else rows
+        if _is_ragged(x):
+            parts = [_array(part) for part in _rows(x)]
+        else:
+            whole = _array(x)
+            if whole.ndim == 1 and of_rows:
+                whole = np.repeat(whole[:, None], max(map(len, self.rows)), axis=1)
+                parts = [part[: len(self.rows[row])] for part, row in zip(whole, chosen, strict=True)]
+            elif self.kept is None:
+                raise ValueError("a stream of rows that were given as a list is a list too")
+            elif whole.ndim != 2 or whole.shape[1] > self.columns:
+                raise ValueError(f"a stream of {self.columns} columns has the shape {whole.shape}")
+            else:
+                filled = np.full((len(whole), self.columns), fill, dtype=np.float64)
+                filled[:, self.columns - whole.shape[1] :] = whole
+                parts = [part[self.kept[row]] for part, row in zip(filled, chosen, strict=True)]
+        if len(parts) != len(chosen):
+            raise ValueError(f"a stream has {len(parts)} rows, and {len(chosen)} are expected")
+        return [self._to_end(part, row, fill).astype(dtype) for part, row in zip(parts, chosen, strict=True)]
+
+    def _to_end(self, part: np.ndarray, row: int, fill: float) -> np.ndarray:
+        """Return values for all tokens of a row: the given ones belong to the last tokens."""
+        missing = len(self.rows[row]) - len(part)
+        if missing < 0:
+            raise ValueError(f"row {row} has {len(self.rows[row])} tokens, and a stream has {len(part)}")
+        return np.concatenate([np.full(missing, fill), part]) if missing else part
+
+    def _of_rows(self, name: str, x: Any) -> list[Any]:
+        values = _array(x).tolist() if hasattr(x, "detach") or isinstance(x, np.ndarray) else list(x)
+        if len(values) != len(self.rows):
+            raise ValueError(f"{name} has {len(values)} values, and the step {len(self.rows)} rows")
+        return values if name in ROW_NUMBERS else [str(value) for value in values]
+
+    def _new_texts(self) -> dict[str, str]:
+        """Return the texts of ids that no earlier step had."""
+        assert self.writer.decode is not None
+        new = sorted({int(i) for row in self.rows for i in np.unique(row)} - self.writer.known_texts)
+        self.writer.known_texts.update(new)
+        return dict(zip(map(str, new), self.writer.decode(new), strict=True)) if new else {}
+
+    def packed(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays and the facts of the file."""
+        arrays = {
+            "token_ids": np.concatenate(self.rows),
+            "row_lengths": np.array([len(row) for row in self.rows], dtype=np.int32),
+        }
+        arrays |= {name: np.concatenate(parts) for name, parts in self.streams.items()}
+        if "reward" in self.facts:
+            arrays["reward"] = np.array(self.facts.pop("reward"), dtype=np.float64)
+        passes = sorted(self.passes, key=lambda each: each[:3])
+        if passes:
+            columns = np.array([each[:3] for each in passes], dtype=np.int32)
+            names = ("pass.sample", "pass.optimizer_step", "pass.micro_batch")
+            arrays |= {name: columns[:, i].copy() for i, name in enumerate(names)}
+            arrays["pass.rank"] = np.full(len(passes), self.writer.rank or 0, dtype=np.int32)
+        for name in PASS_STREAMS:
+            if any(name in streams for *_, streams in passes):
+                absent = (np.full(len(self.rows[row]), np.nan, np.float32) for row, *_ in passes)
+                parts = [streams.get(name, none) for (*_, streams), none in zip(passes, absent, strict=True)]
+                arrays[f"pass.{name}"] = np.concatenate(parts)
+        return arrays, {"step": self.number, **self.facts}
+
+
+def write_file(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+    """Write arrays and facts as a safetensors file; a reader sees all of it, or none."""
+    header: dict[str, Any] = {"__metadata__": {"trace": json.dumps(facts, default=str)}}
+    at = 0
+    for name, array in arrays.items():
+        end = at + array.nbytes
+        header[name] = {
+            "dtype": DTYPES[str(array.dtype)],
+            "shape": list(array.shape),
+            "data_offsets": [at, end],
+        }
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())
+    _replace(path, struct.pack("<Q", len(text)) + text + body)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    unfinished = path.with_name(path.name + ".part")
+    with open(unfinished, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def _origin(chosen: np.ndarray) -> np.ndarray:
+    """Return the origin of tokens: before the first sampled one is the prompt, others are replies."""
+    first = int(chosen.argmax()) if chosen.any() else len(chosen)
+    place = np.arange(len(chosen))
+    return np.where(chosen > 0, Origin.SAMPLED, np.where(place < first, Origin.PROMPT, Origin.TOOL)).astype(
+        np.uint8
+    )
+
+
+def _is_ragged(x: Any) -> bool:
+    return isinstance(x, (list, tuple)) or bool(getattr(x, "is_nested", False))
+
+
+def _rows(x: Any) -> Sequence[Any]:
+    return x.unbind() if getattr(x, "is_nested", False) else x
+
+
+def _array(x: Any) -> np.ndarray:
+    """Return a copy of an array or tensor on the CPU; half precision is widened."""
+    if hasattr(x, "detach"):
+        x = x.detach()
+        x = x.double() if x.is_floating_point() else x
+        x = x.cpu().numpy()
+    return np.array(x)

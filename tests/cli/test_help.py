@@ -13,7 +13,9 @@ from truing.errors import TruingError
 COMMANDS = {
     "Train": ["train", "fork", "eval", "engine"],
     "Inspect": ["board", "tail", "tokens", "profile", "report"],
-    "Diagnose": ["check", "why", "bisect", "compare", "scorecard", "rules", "explain", "trace", "env"],
+    "Diagnose": [
+        *("check", "why", "bisect", "compare", "scorecard", "rules", "explain", "trace", "prove", "env"),
+    ],
     "Experiment": ["lab", "verify"],
     "Measure": ["bench", "faults", "probes"],
     "Export": ["export", "models"],

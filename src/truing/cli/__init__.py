@@ -17,6 +17,7 @@ import truing
 from truing.cli.diagnose.bisect import bisect_run, compare_runs
 from truing.cli.diagnose.check import check_target
 from truing.cli.diagnose.env import show_env
+from truing.cli.diagnose.prove import prove_server
 from truing.cli.diagnose.rules import explain, rules
 from truing.cli.diagnose.scorecard import show_scorecard
 from truing.cli.diagnose.trace import app as trace
@@ -51,6 +52,7 @@ PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "rules": rules,
         "explain": explain,
         "trace": trace,
+        "prove": prove_server,
         "env": show_env,
     },
     "Experiment": {"lab": lab, "verify": verify_recipe},

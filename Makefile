@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit lint clean
+.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit peers lint clean
 
 install: .venv/.installed
 
@@ -117,6 +117,12 @@ wheel: | $(BIN)/uv
 sbom: wheel
 	$(BIN)/uv tool run -q --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml \
 	  --mc-type library --output-reproducible --output-file build/sbom.json .venv/wheel
+
+# Truing beside releases of trainers and engines that it checks: an environment with both, resolved and not installed.
+PEERS = trl==1.16.0 vllm==0.33.0 unsloth==2026.10.9 verl==0.9.1 openrlhf==0.11.2
+peers: | $(BIN)/uv
+	@for peer in $(PEERS); do echo $$peer | $(BIN)/uv pip compile -q --python-version 3.11 --no-annotate --no-header \
+	  pyproject.toml - | grep -E "^(torch|transformers)==" | tr "\n" " " | sed "s/^/$$peer: /" || exit 1; echo; done
 
 # Known vulnerabilities of the same packages; asks PyPI.
 audit: wheel

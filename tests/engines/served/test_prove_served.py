@@ -222,6 +222,7 @@ def test_an_adapter_is_a_candidate(versions, tiny, tmp_path):
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             parameter.data.copy_(0.05 * torch.randn(parameter.shape, generator=generator))
+    adapted.peft_config["default"].base_model_name_or_path = folders["base"]
     adapted.save_pretrained(tmp_path)
     with Server(load_candidate(folders["base"])[1], tiny.tokenizer).running() as url:
         outcome = truing("prove", url, "--weights", f"{folders['base']}+{tmp_path}")

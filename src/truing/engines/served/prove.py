@@ -3,17 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.engines.served.endpoint import Endpoint
 from truing.engines.served.verdict import Said, Seen, compare, verdict
-from truing.models.adapter_config import read_config
 from truing.models.load import LoadedModel, load
+from truing.models.saved_adapter import add_saved_adapter, read_adapter
 
 BATCH = 16
 """Rows that are continued together."""
@@ -90,8 +88,7 @@ def load_candidate(where: str) -> tuple[LoadedModel, nn.Module]:
     loaded = load(base, device="cpu")
     if not adapter:
         return loaded, loaded.model
-    read_config(Path(adapter))  # raises a ModelError that names what is wrong
-    return loaded, PeftModel.from_pretrained(loaded.model, adapter).eval()
+    return loaded, add_saved_adapter(loaded, read_adapter(adapter), dropout=0.0).eval()
 
 
 @torch.no_grad()

@@ -55,7 +55,7 @@ MAY_IMPORT = {
     ),
     "integrations": "errors utils types distributed models doctor measurements",
     "lab": "errors utils config record analysis rewards envs metrics doctor terminal learner api",
-    "__init__": "errors types config analysis rewards envs checks api lab",
+    "__init__": "errors types config analysis rewards engines envs checks api lab",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "cli": (
         "errors utils types distributed config record analysis models engines cluster envs checks doctor "

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from truing.api import check, evaluate, train
     from truing.checks import CheckReport
     from truing.config import Recipe
+    from truing.engines.served.prove import prove
     from truing.envs.base import Env, Episode
     from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
     from truing.errors import TruingError
@@ -43,6 +44,7 @@ __all__ = [
     "check",
     "evaluate",
     "experiment",
+    "prove",
     "tool",
     "train",
 ]
@@ -56,6 +58,7 @@ _HOMES = {
     "evaluate": "truing.api",
     "train": "truing.api",
     "experiment": "truing.lab.forks.run",
+    "prove": "truing.engines.served.prove",
     "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
     "ToolSpec": "truing.types.message",

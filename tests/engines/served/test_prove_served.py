@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from truing.engines.served.endpoint import Endpoint
 from truing.engines.served.prove import load_candidate, prove
 from truing.engines.served.verdict import share_of
 from truing.errors import EngineError
@@ -133,14 +132,10 @@ def versions(_tiny, tmp_path_factory):
     return models, folders
 
 
-def proof(server, folders, **candidates):
-    others = candidates or {"the base": folders["base"], "the version before": folders["before"]}
+def proof(server, folders, **others):
+    others = others or {"base": folders["base"], "before": folders["before"]}
     with server.running() as url:
-        endpoint = Endpoint(url)
-        try:
-            return prove(endpoint, folders["newest"], others)
-        finally:
-            endpoint.close()
+        return prove(url, folders["newest"], **others)
 
 
 @pytest.fixture
@@ -175,7 +170,7 @@ def test_rounding_of_an_engine_hides_neither(server, versions):
 def test_half_of_an_update_is_told(server, versions):
     models, folders = versions
     server.model = between(models["base"], models["newest"], 0.5)
-    found = proof(server, folders, **{"the base": folders["base"]})
+    found = proof(server, folders, base=folders["base"])
     assert found.said == "scaled"
     assert found.seen.shares["the base"].of_update == pytest.approx(0.5, abs=0.05)
 
@@ -199,7 +194,7 @@ def test_an_update_below_rounding_cannot_be_told(server, versions, tmp_path, tin
     nearly.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
     server.rounding = torch.bfloat16
-    found = proof(server, folders, **{"the version before": str(tmp_path)})
+    found = proof(server, folders, before=str(tmp_path))
     assert (found.said, found.wrong) == ("cannot tell", False)
     share = found.seen.shares["the version before"]
     assert share.change < share.shown

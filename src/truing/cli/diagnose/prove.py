@@ -21,8 +21,8 @@ STYLES = {"served": "bold green", "cannot tell": "bold yellow"}
 def prove_server(  # noqa: PLR0913 — typer takes each option as an argument
     url: Annotated[str, typer.Argument(help="The address of a server: vLLM, trl vllm-serve, SGLang …")],
     weights: Annotated[str, typer.Option(help="What it should serve: a folder, or BASE+ADAPTER.")],
-    base: Annotated[str | None, typer.Option(help="The weights before any training.")] = None,
-    before: Annotated[str | None, typer.Option(help="The version before, to see stale weights.")] = None,
+    base: Annotated[str, typer.Option(help="The weights before any training.")] = "",
+    before: Annotated[str, typer.Option(help="The version before, to see stale weights.")] = "",
     model: Annotated[str, typer.Option(help="The name of the model or adapter at the server.")] = "",
     rows: Annotated[
         Path | None, typer.Option(help="Texts to score, one a line, like those of training.")
@@ -37,20 +37,13 @@ def prove_server(  # noqa: PLR0913 — typer takes each option as an argument
 
     A key is read from OPENAI_API_KEY. Exit code 0: it serves them, or it could not be told. 1: it does not.
     """
-    from contextlib import closing
-
-    from truing.engines.served.endpoint import Endpoint
     from truing.engines.served.prove import prove
 
-    given = {"the base": base, "the version before": before}
-    if base is None and "+" in weights:
-        given["the base"] = weights.partition("+")[0]
     texts = [line for line in rows.read_text(encoding="utf-8").splitlines() if line.strip()] if rows else []
     if rows is not None and not texts:
         raise RecipeError(f"{rows} has no text", expected="one a line")
-    with closing(Endpoint(url, model, os.environ.get("OPENAI_API_KEY", ""))) as endpoint:
-        others = {name: each for name, each in given.items() if each}
-        proof = prove(endpoint, weights, others, texts, tokens=tokens)
+    key = os.environ.get("OPENAI_API_KEY", "")
+    proof = prove(url, weights, base=base, before=before, model=model, key=key, rows=texts, tokens=tokens)
     if as_json:
         print(json.dumps(asdict(proof) | {"seen": _json(proof)}, ensure_ascii=False))
     else:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,27 +51,46 @@ class ServerProof:
 
 
 def prove(
-    endpoint: Endpoint,
-    expected: str,
-    others: Mapping[str, str],
-    rows: Sequence[str] = (),
+    url: str,
+    weights: str,
     *,
+    base: str = "",
+    before: str = "",
+    model: str = "",
+    key: str = "",
+    rows: Sequence[str] = (),
     tokens: int = 200,
-    seed: int = 0,
 ) -> ServerProof:
-    """Compare a server with candidates, each a folder of weights, or BASE+ADAPTER.
+    """Compare the weights on disk with the log-probabilities of a server; nothing is installed in it.
+
+    Weights are a model by name, a folder, or BASE+ADAPTER; those of an adapter have its base as ``base``.
 
     Args:
-        endpoint: the server.
-        expected: the weights that should be served.
-        others: further candidates by name: the base, the version before.
+        url: the server: vLLM, `trl vllm-serve`, SGLang, or one with OpenAI's legacy ``echo``.
+        weights: what it should serve.
+        base: the weights before any training.
+        before: the version before, to see stale weights.
+        model: the name of the model or adapter at the server; by default its only one.
+        key: of the server's API.
         rows: texts to score, better like those of training; by default some of several kinds.
-        tokens: that the expected weights continue, to score too.
-        seed: of those.
+        tokens: that the expected weights continue, to score too; with more, a smaller change shows.
+
+    Raises:
+        EngineError: no server answers there, or it gives no log-probabilities of given tokens.
+        ModelError: weights cannot be read.
     """
+    named = {"the base": base or ("+" in weights and weights.partition("+")[0]), "the version before": before}
+    with closing(Endpoint(url, model, key)) as endpoint:
+        others = {name: where for name, where in named.items() if where}
+        return _prove(endpoint, weights, others, rows or TEXTS, tokens)
+
+
+def _prove(
+    endpoint: Endpoint, expected: str, others: Mapping[str, str], texts: Sequence[str], tokens: int
+) -> ServerProof:
     model = endpoint.choose_model()
     loaded, policy = load_candidate(expected)
-    ids = rows_of(loaded, policy, rows or TEXTS, tokens, seed)
+    ids = rows_of(loaded, policy, texts, tokens)
     scores, form = endpoint.scores([row.tolist() for row in ids])
     server = torch.cat([torch.tensor(each[1:], dtype=torch.float64) for each in scores])
     logits = {"the expected weights": logits_of(policy, ids)}
@@ -93,7 +113,7 @@ def load_candidate(where: str) -> tuple[LoadedModel, nn.Module]:
 
 @torch.no_grad()
 def rows_of(
-    loaded: LoadedModel, policy: nn.Module, texts: Sequence[str], tokens: int, seed: int
+    loaded: LoadedModel, policy: nn.Module, texts: Sequence[str], tokens: int, seed: int = 0
 ) -> list[Tensor]:
     """Return the ids of texts, and further ones that the policy continues by some tokens in all."""
     rows = [torch.tensor(loaded.tokenizer.encode(text)) for text in texts]

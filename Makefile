@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit peers lint clean
+.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit peers test-floors lint clean
 
 install: .venv/.installed
 
@@ -123,6 +123,13 @@ PEERS = trl==1.16.0 vllm==0.33.0 unsloth==2026.10.9 verl==0.9.1 openrlhf==0.11.2
 peers: | $(BIN)/uv
 	@for peer in $(PEERS); do echo $$peer | $(BIN)/uv pip compile -q --python-version 3.11 --no-annotate --no-header \
 	  pyproject.toml - | grep -E "^(torch|transformers)==" | tr "\n" " " | sed "s/^/$$peer: /" || exit 1; echo; done
+
+# The lowest versions that Truing installs with. Some architectures need newer ones, and are refused by name.
+FLOORS = doctor integrations engines/served chat learner trainer rollouts algos measurements ops test_api.py
+test-floors: | $(BIN)/uv
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/floors
+	$(BIN)/uv pip install -q --python .venv/floors torch==2.11.0 transformers==5.10.4 -e .[dev]
+	.venv/floors/bin/pytest $(PARALLEL) -k "not (gemma2 or vaultgemma or minicpm3)" $(addprefix tests/,$(FLOORS))
 
 # Known vulnerabilities of the same packages; asks PyPI.
 audit: wheel

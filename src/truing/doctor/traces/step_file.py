@@ -58,7 +58,7 @@ class StepFacts(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     step: Count
-    origin_source: Literal["sampler", "roles", "loss_mask"]
+    origin_source: Literal["sampler", "roles", "sampled_mask", "loss_mask"]
     sample_id: Texts | None = None
     group_id: Texts | None = None
     prompt_id: Texts | None = None
@@ -113,9 +113,14 @@ def read_step_file(path: Path) -> StepFile:
     facts = _facts(path, text)
     _check_names(path, kinds)
     read = StepFile(path, facts, tensors)
-    _check_lengths(read)
-    _check_values(read)
+    check_step_file(read)
     return read
+
+
+def check_step_file(file: StepFile) -> None:
+    """Raise a RecordError unless lengths fit each other, and values can be what they are."""
+    _check_lengths(file)
+    _check_values(file)
 
 
 def _facts(path: Path, text: str) -> StepFacts:

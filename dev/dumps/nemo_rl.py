@@ -5,17 +5,20 @@ advantages, what is logged and the file. Two of them are parts of modules that n
 so they are compiled out of their files.
 """
 
-import ast
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from dev.dumps.batches import batches, from_command_line, messages
+from dev.dumps.extract import function_of, run_block
 from truing.doctor.evidence import Step
+
+GRPO = "nemo_rl/algorithms/grpo.py"
 
 
 def main() -> None:
@@ -32,10 +35,10 @@ def main() -> None:
     )
     from nemo_rl.distributed.batched_data_dict import BatchedDataDict  # pyright: ignore[reportMissingImports]
 
-    logger = _compiled(checkout / "nemo_rl/utils/logger.py", "log_batched_dict_as_jsonl", BatchedDataDict)
-    masks = _compiled(
-        checkout / "nemo_rl/algorithms/grpo.py", "add_grpo_token_loss_masks_and_generation_logprobs"
-    )
+    names = {"os": os, "json": json, "torch": torch, "np": np, "BatchedDataDict": BatchedDataDict}
+    logger = function_of(checkout / "nemo_rl/utils/logger.py", "log_batched_dict_as_jsonl", names)
+    names = {"torch": torch, "cast": cast, "backfill_missing_routed_experts": lambda logs: None}
+    masks = function_of(checkout / GRPO, "add_grpo_token_loss_masks_and_generation_logprobs", names)
     estimator = GRPOAdvantageEstimator(AdvEstimatorConfig(), None)
     for number, step in enumerate(batches()):
         log = [_message_log(step, part) for _, _, part in step.slices()]
@@ -84,36 +87,7 @@ def _log(
             log_batched_dict_as_jsonl=lambda *log: logger(SimpleNamespace(base_log_dir=str(out)), *log)
         ),
     }
-    tree = ast.parse((checkout / "nemo_rl/algorithms/grpo.py").read_text())
-    train = next(
-        each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "grpo_train"
-    )
-    block = next(
-        each
-        for each in ast.walk(train)
-        if isinstance(each, ast.If)
-        and "train_data_step" in ast.unparse(each)
-        and "_should_log_nemo_gym" in ast.unparse(each.test)
-    )
-    exec(compile(ast.Module([block], []), "grpo.py", "exec"), names)
-
-
-def _compiled(path: Path, name: str, batch: Any = None) -> Any:
-    """Return a function of a file, compiled without the rest of it."""
-    tree = ast.parse(path.read_text())
-    function = next(
-        each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == name
-    )
-    function.returns = None
-    for argument in function.args.args:
-        argument.annotation = None
-    import json
-    from typing import cast
-
-    names: dict[str, Any] = {"os": os, "json": json, "torch": torch, "np": np, "cast": cast}
-    names |= {"BatchedDataDict": batch, "backfill_missing_routed_experts": lambda logs: None}
-    exec(compile(ast.Module([function], []), path.name, "exec"), names)
-    return names[name]
+    run_block(checkout / GRPO, "grpo_train", "train_data_step", names)
 
 
 if __name__ == "__main__":

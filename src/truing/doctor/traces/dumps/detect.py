@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from truing.doctor.traces.dumps import nemo_rl, prime_rl, slime
+from truing.doctor.traces.dumps import nemo_rl, prime_rl, skyrl, slime
 from truing.doctor.traces.dumps.reader import DumpStep, Reader
 
-READERS: Sequence[Reader] = (nemo_rl.READER, prime_rl.READER, *slime.READERS)
+READERS: Sequence[Reader] = (nemo_rl.READER, prime_rl.READER, *slime.READERS, skyrl.READER)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def _read_slime(step: int, paths: Sequence[Path]) -> DumpStep:
         raise RecordError(
             f"{paths[1]} is of the same step as {paths[0]}", got=step, expected="one file a step"
         )
-    payload = validated(_Slime, load(paths[0]), str(paths[0]))
+    payload = validated(_Slime, load(paths[0], str(paths[0])), str(paths[0]))
     file = _file(paths[0], step, payload.samples, by_place=True)
     return DumpStep([file], _unread(payload.samples))
 
@@ -112,7 +112,7 @@ def _read_slime(step: int, paths: Sequence[Path]) -> DumpStep:
 def _read_miles(step: int, paths: Sequence[Path]) -> DumpStep:
     files, unread = [], set[str]()
     for path in paths:
-        payload = validated(_Miles, load(path), str(path))
+        payload = validated(_Miles, load(path, str(path)), str(path))
         if payload.cp_size > 1:
             raise RecordError(
                 f"{path}: context parallelism has cut the rows", got=payload.cp_size, expected="cp_size 1"

@@ -6,7 +6,7 @@ import re
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -36,16 +36,16 @@ def begin_of(path: Path) -> tuple[list[str], int]:
     return keys, step
 
 
-def load(path: Path) -> Any:
+def load(file: Path | IO[bytes], where: str) -> Any:
     """Return the content of a file; a RecordError names the class that it may not have."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
     except BROKEN as error:
         # torch says among other things which class it refuses, and advises to run it
         refused = re.search(r"Unsupported \S+ \S+ \S+", str(error))
         got = refused[0] if refused else str(error) or type(error).__name__
         raise RecordError(
-            f"{path} cannot be read",
+            f"{where} cannot be read",
             got=shorten(got),
             expected="a file of torch.save with tensors, numbers, texts, lists and mappings alone",
         ) from error

@@ -112,7 +112,7 @@ def validated(model: type[Model], value: Any, where: str) -> Model:
             f"{where}: {'.'.join(map(str, first['loc'])) or 'the value'} is wrong",
             got="nothing" if first["type"] == "missing" else shorten(repr(first["input"])),
             expected=first["msg"],
-            remedy="docs/trace.md says which dumps are read, and of which version of the trainer",
+            remedy="`truing explain trace` says which versions of trainers are read",
         ) from error
 
 

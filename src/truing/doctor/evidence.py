@@ -93,7 +93,7 @@ class Setup:
     max_turns: int | None = None  # of a rollout
     reward_weights: Mapping[str, float] | None = None  # by the name of the part
     columns: Mapping[str, str] = field(default_factory=dict[str, str])  # a log's own names of numbers
-    origin_source: str = ""  # loss_mask: origins were made from the mask that they are to check
+    origin_source: str = ""  # loss_mask, sampled_mask: origins were made from the mask that they are to check
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -167,8 +167,10 @@ class Step(StepTable):
                 return math.isfinite(self.metrics.get(name, math.nan))
             case "" if name == "gain":
                 return self.gain is not None
-            case "" if name == "origin" and self.setup.origin_source == "loss_mask":
+            case "" if name == "origin" and self.setup.origin_source in ("loss_mask", "sampled_mask"):
                 return False
+            case "" if name == "sampled":
+                return "origin" in self.tokens and self.setup.origin_source != "loss_mask"
             case _:
                 return name in {"facts": self.facts, "": self.tokens}[kind]
 
@@ -206,7 +208,7 @@ def is_input(need: str) -> bool:
         case "metrics":
             return is_metric(name) or name in FOREIGN_METRICS
         case _:
-            return not kind and name in ("gain", *SAMPLE_STREAMS, *PASS_STREAMS)
+            return not kind and name in ("gain", "sampled", *SAMPLE_STREAMS, *PASS_STREAMS)
 
 
 def _known(value: Any) -> bool:

@@ -6,6 +6,7 @@ INPUTS: Mapping[str, str] = {
     "gain": "evaluations of the same tasks before and after",
     "token_ids": "token ids of the trained samples",
     "origin": "the origin of each token",
+    "sampled": "which tokens were sampled",
     "structure": "which sampled tokens are scaffolding of a call",
     "excluded": "reasons why tokens are not trained",
     "policy_mask": "the mask of the policy loss",

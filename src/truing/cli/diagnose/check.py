@@ -42,7 +42,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         raise RecipeError("a check has one output format", got=" and ".join(f"--{name}" for name in formats))
     options = OutputOptions(formats[0] if formats else "text", strict, verbose)
     rules = _codes(select), _codes(ignore)
-    if any((target / name).is_file() for name in ("run.json", "trace.json", "000000.step.safetensors")):
+    if (target / "run.json").is_file() or _has_steps(target):
         fails = _check_run(target, *rules, options)
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
         fails = _check_log(target, *rules, options, overrides or [])
@@ -52,6 +52,15 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         fails = _check_recipe(target, overrides or [], options, static)
     if fails:
         raise typer.Exit(1)
+
+
+def _has_steps(target: Path) -> bool:
+    """Return whether a target is another trainer's trace or dump; a recipe is told without loading torch."""
+    if target.suffix == ".toml" or not target.exists():
+        return False
+    from truing.doctor.traces.read import is_trace
+
+    return is_trace(target)
 
 
 @dataclass(frozen=True)

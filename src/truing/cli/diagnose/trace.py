@@ -22,4 +22,6 @@ def demo(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
     console.print(
         f"check one: truing check {quote(str(folder / next(iter(BUGS))))}", markup=False, soft_wrap=True
     )
-    console.print(f"write your own with {folder / WRITER}: docs/trace.md", markup=False, soft_wrap=True)
+    console.print(
+        f"write your own with {folder / WRITER}: truing explain trace", markup=False, soft_wrap=True
+    )

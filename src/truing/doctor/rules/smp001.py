@@ -15,7 +15,7 @@ and everywhere that a grammar leaves one id. Numbers at such forced tokens. None
 tools and demonstrations.
 
 Fix: Compute log-probabilities with a log-softmax in float32, at the sampled ids, after every processor. A
-missing number is NaN.
+missing number is NaN. If numbers stand at other tokens, compare the mask with what the sampler returned.
 
 References: docs/control.md, docs/notation.md
 """
@@ -131,7 +131,7 @@ RULE = Rule(
     code="SMP001",
     name="impossible-logprob",
     kind="E",
-    needs=("sampler_logprob", "origin"),
+    needs=("sampler_logprob", "sampled"),
     taints=("policy",),
     applies=is_sampled,
     measure=measure,

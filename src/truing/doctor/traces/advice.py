@@ -9,6 +9,7 @@ from truing.doctor.verdict import Verdict
 
 FIELDS: Mapping[str, str] = {
     "origin": "origins from the sampler or from roles (`sampled`, `origin`)",
+    "sampled": "origins from the sampler or from roles (`sampled`, `origin`)",
     "sampler_logprob": "`sampler_logprob`",
     "old_logprob": "`old_logprob`",
     "ref_logprob": "`ref_logprob`",

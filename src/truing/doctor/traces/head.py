@@ -66,7 +66,7 @@ def read_head(folder: Path) -> Head:
             f"{path}: {'.'.join(map(str, first['loc'])) or 'the file'} is wrong",
             got=shorten(repr(first["input"])),
             expected=first["msg"],
-            remedy="docs/trace.md lists the keys",
+            remedy="`truing explain trace` lists the keys",
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read", got=shorten(str(error)), expected="JSON") from error

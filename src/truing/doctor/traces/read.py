@@ -10,6 +10,7 @@ from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.report.token_texts import Decode
 from truing.doctor.traces import head, version_0
+from truing.doctor.traces.dumps.detect import Dump, dump_of
 from truing.doctor.traces.step_file import StepFile, read_step_file
 from truing.doctor.traces.table import is_part, table_of
 from truing.errors import RecordError
@@ -19,7 +20,13 @@ PATTERN = "[0-9]*.safetensors"
 
 
 def is_trace(folder: Path) -> bool:
-    """Return whether a folder has the steps of another trainer: a trace, or the files of an audit."""
+    """Return whether a path has the steps of another trainer: a trace, the files of an audit, or a dump."""
+    if (folder / "run.json").is_file():
+        return False
+    return _is_written_for_us(folder) or dump_of(folder) is not None
+
+
+def _is_written_for_us(folder: Path) -> bool:
     return (folder / head.NAME).is_file() or version_0.is_saved_audit(folder)
 
 
@@ -28,8 +35,9 @@ def trace_steps(folder: Path) -> Iterator[tuple[Step, Decode]]:
     if version_0.is_saved_audit(folder):
         yield from version_0.saved_updates(folder)
         return
-    declared, history, texts = head.read_head(folder), History(), dict[str, str]()
-    for table, setup, new in _tables(folder, declared.setup):
+    dump, history, texts = _dump(folder), History(), dict[str, str]()
+    tables = _tables(folder, head.read_head(folder).setup) if dump is None else _dumped(dump)
+    for table, setup, new in tables:
         texts |= new
         yield Step.of(table, setup, history), partial(_decoded, texts)
         history.add(table)
@@ -37,7 +45,14 @@ def trace_steps(folder: Path) -> Iterator[tuple[Step, Decode]]:
 
 def trace_notes(folder: Path) -> list[str]:
     """Return what a trace says of itself beside its steps, as lines; none for the files of an audit."""
-    return [] if version_0.is_saved_audit(folder) else head.read_head(folder).lines()
+    if version_0.is_saved_audit(folder):
+        return []
+    dump = _dump(folder)
+    return head.read_head(folder).lines() if dump is None else dump.notes()
+
+
+def _dump(folder: Path) -> Dump | None:
+    return None if _is_written_for_us(folder) else dump_of(folder)
 
 
 def _decoded(texts: Mapping[str, str], ids: Sequence[int]) -> list[str]:
@@ -55,6 +70,12 @@ def _tables(folder: Path, setup: Setup) -> Iterator[tuple[StepTable, Setup, Mapp
         yield table_of(files, setup), _of_step(setup, files), _texts(files)
 
 
+def _dumped(dump: Dump) -> Iterator[tuple[StepTable, Setup, Mapping[str, str]]]:
+    setup = Setup(trainer=dump.reader.trainer)
+    for step in dump.steps():
+        yield table_of(step.files, setup), _of_step(setup, step.files), _texts(step.files)
+
+
 def _check_steps(files: Sequence[StepFile], number: str, before: int) -> None:
     """Raise unless the files of a step say its number, and steps come in their order."""
     for file in files:
@@ -70,8 +91,9 @@ def _check_steps(files: Sequence[StepFile], number: str, before: int) -> None:
 
 def _of_step(setup: Setup, files: Sequence[StepFile]) -> Setup:
     """Return the settings with what the files say; of a part of the rows no denominator is known."""
-    from_mask = any(file.facts.origin_source == "loss_mask" for file in files)
-    setup = replace(setup, origin_source="loss_mask" if from_mask else "")
+    sources = {file.facts.origin_source for file in files}
+    from_mask = next((each for each in ("loss_mask", "sampled_mask") if each in sources), "")
+    setup = replace(setup, origin_source=from_mask)
     return replace(setup, aggregation=None, plain=None) if is_part(files) else setup
 
 

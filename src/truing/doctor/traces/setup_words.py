@@ -101,4 +101,4 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(word, known, n=2, cutoff=0.6)
     if near:
         return " or ".join(near)
-    return f"one of {', '.join(known)}" if len(known) < 20 else "a setting of docs/trace.md"
+    return f"one of {', '.join(known)}" if len(known) < 20 else "a setting that `truing explain trace` lists"

@@ -58,7 +58,7 @@ class StepFacts(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     step: Count
-    origin_source: Literal["sampler", "roles", "loss_mask"]
+    origin_source: Literal["sampler", "roles", "sampled_mask", "loss_mask"]
     sample_id: Texts | None = None
     group_id: Texts | None = None
     prompt_id: Texts | None = None
@@ -108,14 +108,19 @@ def read_step_file(path: Path) -> StepFile:
         raise RecordError(
             f"{path} is no file of a trace",
             got="no metadata `trace`",
-            expected="what `truing_trace.Writer` writes; docs/trace.md",
+            expected="what `truing_trace.Writer` writes (`truing explain trace`)",
         )
     facts = _facts(path, text)
     _check_names(path, kinds)
     read = StepFile(path, facts, tensors)
-    _check_lengths(read)
-    _check_values(read)
+    check_step_file(read)
     return read
+
+
+def check_step_file(file: StepFile) -> None:
+    """Raise a RecordError unless lengths fit each other, and values can be what they are."""
+    _check_lengths(file)
+    _check_values(file)
 
 
 def _facts(path: Path, text: str) -> StepFacts:
@@ -129,7 +134,7 @@ def _facts(path: Path, text: str) -> StepFacts:
             f"{path}: {where or 'its metadata'} is wrong",
             got=shorten(repr(first["input"])),
             expected=first["msg"],
-            remedy="docs/trace.md lists the keys",
+            remedy="`truing explain trace` lists the keys",
         ) from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: its metadata is no JSON", got=shorten(str(error))) from error
@@ -142,7 +147,9 @@ def _check_names(path: Path, kinds: Mapping[str, str]) -> None:
             raise RecordError(f"{path} lacks {name}", got=", ".join(kinds), expected=", ".join(REQUIRED))
     for name, kind in kinds.items():
         if name not in TENSORS:
-            raise RecordError(f"{path} has an unknown tensor", got=name, expected="one of docs/trace.md")
+            raise RecordError(
+                f"{path} has an unknown tensor", got=name, expected="one that `truing explain trace` lists"
+            )
         if kind != TENSORS[name][0]:
             raise RecordError(f"{path}: {name} has another type", got=kind, expected=TENSORS[name][0])
 

@@ -1,0 +1,1 @@
+"""Makes the dumps in tests/data/dumps with the code of the trainers that write them."""

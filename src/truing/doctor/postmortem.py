@@ -1,7 +1,8 @@
 """The diagnosis of a run from its record alone."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from truing.doctor.diagnosis import VERDICT_ORDER, Diagnosis, examine, ranked, select_rules
 from truing.doctor.evidence import Step
@@ -23,6 +24,7 @@ def diagnose_run(
     ignore: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_step: Callable[[Step], None] = lambda step: None,
+    declared: Mapping[str, Any] = {},
 ) -> Diagnosis:
     """Apply every rule to every step of a run directory.
 
@@ -32,11 +34,12 @@ def diagnose_run(
         ignore: codes or families to leave out.
         on_progress: called after each step with the number of judged ones and of all; 0 if unknown.
         on_step: called with each step.
+        declared: settings of another trainer, beside those of its trace.
     """
     total = 0 if is_trace(run) else RunReader(run).count_steps()  # a trace has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
     strength_by_code: dict[str, int] = {}
-    for step, decode, final in _with_last_of_stage(recorded_updates(run)):
+    for step, decode, final in _with_last_of_stage(recorded_updates(run, declared)):
         steps += 1
         on_step(step)
         before = {code: len(findings) for code, findings in diagnosis.findings.items()}
@@ -95,10 +98,10 @@ def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[S
         yield *current, True
 
 
-def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
+def recorded_updates(run: Path, declared: Mapping[str, Any] = {}) -> Iterator[tuple[Step, Decode]]:
     """Return the steps, and the text of their ids; the tokenizer loads on first use."""
     if is_trace(run):
-        yield from trace_steps(run)
+        yield from trace_steps(run, declared)
     else:
         for step in recorded_steps(run):
             yield step, lambda ids: run_decoder(run)(ids)

@@ -222,6 +222,19 @@ def test_commands_say_what_the_writer_counted(trace):
     assert facts["formulas"][0].startswith("advantage in the rows: (reward − group mean)")
 
 
+def test_settings_may_be_declared_in_the_command(healthy, tmp_path):
+    write_trace(tmp_path / "bare", "", {})
+    bare = json.loads(truing("check", tmp_path / "bare", "--json").out)
+    declared = truing(
+        "check", tmp_path / "bare", "advantage=group", "advantage_eps=1e-4", "algo=grpo", "--json"
+    )
+    assert "ADV001" not in bare["clean"]
+    assert "ADV001" in json.loads(declared.out)["clean"]
+    wrong = truing("check", tmp_path / "bare", "advantage=batch", "advantage_eps=1e-4", "algo=grpo")
+    assert (wrong.code, "PROVEN ADV001" in wrong.out) == (1, True)
+    assert truing("check", tmp_path / "bare", "advantag=group").code == 2
+
+
 def test_why_bisect_and_tokens_read_a_trace(healthy):
     assert "the reward" in truing("why", healthy).out
     bisected = truing("bisect", healthy)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     target: Annotated[Path, typer.Argument(help="A recipe, a run, or another trainer's trace or log.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="key=value, as in env.train=100; of a trace a setting, as in advantage=loo"),
+    ] = None,
     select: Annotated[list[str] | None, typer.Option(help="Rules or families, such as MSK,RAT001.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Rules or families to skip.")] = None,
     static: Annotated[bool, typer.Option("--static", help="Check a recipe without training.")] = False,
@@ -43,7 +46,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     options = OutputOptions(formats[0] if formats else "text", strict, verbose)
     rules = _codes(select), _codes(ignore)
     if (target / "run.json").is_file() or _has_steps(target):
-        fails = _check_run(target, *rules, options)
+        fails = _check_run(target, *rules, options, overrides or [])
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
         fails = _check_log(target, *rules, options, overrides or [])
     elif options.format in ("sarif", "junit"):
@@ -115,20 +118,26 @@ def _codes(values: list[str] | None) -> list[str]:
     return [code for value in values or () for code in value.split(",") if code]
 
 
-def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
+def _check_run(
+    run: Path, select: list[str], ignore: list[str], options: OutputOptions, overrides: list[str]
+) -> bool:
     """Check a run directory by the rules; return whether the check fails."""
     from truing.doctor.postmortem import diagnose_run
     from truing.doctor.traces.read import is_trace
     from truing.terminal.waiting import Waiting
 
     if is_trace(run):
-        return _check_trace(run, select, ignore, options)
+        return _check_trace(run, select, ignore, options, overrides)
+    if overrides:
+        raise RecipeError("a run has its own settings", got=" ".join(overrides), expected="no key=value")
     diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} steps"))
     below = [(text, "yellow")] if (text := diagnosis.coverage.text()) else []
     return _print_diagnosis(diagnosis, run, run / "steps.jsonl", options, below=below)
 
 
-def _check_trace(folder: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
+def _check_trace(
+    folder: Path, select: list[str], ignore: list[str], options: OutputOptions, overrides: list[str]
+) -> bool:
     """Check another trainer's steps by the rules; print first what their rows show."""
     from truing.doctor.formulas.found import Found
     from truing.doctor.postmortem import diagnose_run
@@ -136,7 +145,8 @@ def _check_trace(folder: Path, select: list[str], ignore: list[str], options: Ou
     from truing.doctor.traces.read import trace_notes
 
     found = Found()
-    diagnosis = diagnose_run(folder, select, ignore, on_step=found.add)
+    declared = {name: _value(text) for name, _, text in (each.partition("=") for each in overrides)}
+    diagnosis = diagnose_run(folder, select, ignore, on_step=found.add, declared=declared)
     formulas = list(found.lines())
     if options.format == "text":
         for text in formulas:
@@ -144,6 +154,14 @@ def _check_trace(folder: Path, select: list[str], ignore: list[str], options: Ou
     notes = [*trace_notes(folder), *advice(diagnosis)]
     more = {"formulas": formulas, "notes": notes}
     return _print_diagnosis(diagnosis, folder, folder, options, more, [(text, "yellow") for text in notes])
+
+
+def _value(text: str) -> Any:
+    """Return a declared setting: JSON, or else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _check_log(

@@ -51,8 +51,8 @@ class Head:
         return said + [f"the writer says ({count}): {text}" for text, count in self.problems.items()]
 
 
-def read_head(folder: Path) -> Head:
-    """Read ``trace.json``; raise a RecordError if it is damaged or has unknown words."""
+def read_head(folder: Path, declared: Mapping[str, Any] = {}) -> Head:
+    """Read ``trace.json``, with further declared settings; raise a RecordError if one is wrong."""
     path = folder / NAME
     if path.stat().st_size > MAX_BYTES:
         raise RecordError(
@@ -77,5 +77,5 @@ def read_head(folder: Path) -> Head:
             expected=VERSION,
             remedy="install a Truing that reads it",
         )
-    setup, others = declared_setup(head.setup, head.producer, str(path))
+    setup, others = declared_setup({**head.setup, **declared}, head.producer, str(path))
     return Head(setup, head.producer, others, head.dropped, head.problems)

@@ -5,12 +5,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.report.token_texts import Decode
 from truing.doctor.traces import head, version_0
 from truing.doctor.traces.dumps.detect import Dump, dump_of
+from truing.doctor.traces.setup_words import declared_setup
 from truing.doctor.traces.step_file import StepFile, read_step_file
 from truing.doctor.traces.table import is_part, table_of
 from truing.errors import RecordError
@@ -30,13 +32,20 @@ def _is_written_for_us(folder: Path) -> bool:
     return (folder / head.NAME).is_file() or version_0.is_saved_audit(folder)
 
 
-def trace_steps(folder: Path) -> Iterator[tuple[Step, Decode]]:
-    """Yield each step with its earlier ones, and the text of its ids."""
+def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tuple[Step, Decode]]:
+    """Yield each step with its earlier ones, and the text of its ids.
+
+    Args:
+        folder: a trace, an audit, or a dump.
+        declared: settings by the words of a trace's setup, beside its own.
+    """
     if version_0.is_saved_audit(folder):
         yield from version_0.saved_updates(folder)
         return
     dump, history, texts = _dump(folder), History(), dict[str, str]()
-    tables = _tables(folder, head.read_head(folder).setup) if dump is None else _dumped(dump)
+    tables = (
+        _tables(folder, head.read_head(folder, declared).setup) if dump is None else _dumped(dump, declared)
+    )
     for table, setup, new in tables:
         texts |= new
         yield Step.of(table, setup, history), partial(_decoded, texts)
@@ -70,8 +79,8 @@ def _tables(folder: Path, setup: Setup) -> Iterator[tuple[StepTable, Setup, Mapp
         yield table_of(files, setup), _of_step(setup, files), _texts(files)
 
 
-def _dumped(dump: Dump) -> Iterator[tuple[StepTable, Setup, Mapping[str, str]]]:
-    setup = Setup(trainer=dump.reader.trainer)
+def _dumped(dump: Dump, declared: Mapping[str, Any]) -> Iterator[tuple[StepTable, Setup, Mapping[str, str]]]:
+    setup, _ = declared_setup(declared, dump.reader.trainer, "the declared settings")
     for step in dump.steps():
         yield table_of(step.files, setup), _of_step(setup, step.files), _texts(step.files)
 

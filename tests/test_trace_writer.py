@@ -108,6 +108,57 @@ def test_forwards_and_their_gradients_are_those_of_each_row(tmp_path):
     assert arrays["pass.new_logprob"].tolist() == [*LOGPROB[0] * 2, *LOGPROB[1] * 2]
 
 
+def test_lists_are_watched_and_a_further_backward_adds(tmp_path):
+    writer = Writer(tmp_path, producer="test")
+    step = writer.step(0, ids=IDS, sampled=SAMPLED)
+    rows = [torch.tensor(row, requires_grad=True) for row in LOGPROB]
+    loss = sum(row.sum() for row in step.forward(rows))
+    loss.backward(retain_graph=True)
+    (2 * loss).backward()
+    writer.close()
+    assert written(tmp_path)[0]["pass.token_gradient"].tolist() == [-3.0] * 9
+
+
+def test_tensors_become_numbers_everywhere(tmp_path):
+    writer = Writer(tmp_path, producer="test", setup={"clip_low": torch.tensor(0.25)})
+    writer.step(
+        0,
+        **given("left"),
+        reward=torch.tensor([[0.0, 1.0], [0.5, 0.25]]),  # of tokens
+        advantage=torch.tensor([[1.0], [-1.0]]),
+        numbers={"grad_norm": torch.tensor(0.5), "lr": np.float32(0.25)},
+        reward_parts={"right": torch.tensor([1.0, 0.0])},
+    )
+    writer.close()
+    arrays, facts = written(tmp_path)
+    assert arrays["reward"].tolist() == [1.0, 0.75]
+    assert arrays["advantage"].tolist() == [1.0] * 4 + [-1.0] * 5
+    assert facts["numbers"] == {"grad_norm": 0.5, "lr": 0.25}
+    assert facts["reward_parts"] == {"right": [1.0, 0.0]}
+    assert json.loads((tmp_path / "trace.json").read_text())["setup"] == {"clip_low": 0.25}
+
+
+def test_one_wrong_stream_leaves_the_others(tmp_path, capsys):
+    writer = Writer(tmp_path, producer="test")
+    step = writer.step(0, **given("left"), old_logprob=torch.zeros(2, 9), reward=[1, 0])
+    step.forward(torch.zeros(2, 3))
+    writer.close()
+    arrays, _ = written(tmp_path)
+    assert arrays["reward"].tolist() == [1.0, 0.0]
+    assert "old_logprob" not in arrays
+    said = capsys.readouterr().err
+    assert "step 0: old_logprob: ValueError" in said
+    assert "a forward has 3 columns, and the step 5" in said
+
+
+def test_a_mask_of_weights_is_a_mask(tmp_path, capsys):
+    writer = Writer(tmp_path, producer="test")
+    writer.step(0, ids=IDS, sampled=SAMPLED, loss_mask=[[0, 0, 0.5, 1], [0, 1, 0, 0, 0]])
+    writer.close()
+    assert written(tmp_path)[0]["loss_mask"].tolist() == [0, 0, 1, 1, 0, 1, 0, 0, 0]
+    assert "loss_mask has values between 0 and 1" in capsys.readouterr().err
+
+
 WRONG = {
     "no mask": ({"ids": IDS}, "one of `loss_mask` and `sampled`"),
     "no attention": ({"ids": padded(IDS, "left"), "sampled": SAMPLED}, "`attention` is needed"),
@@ -178,6 +229,7 @@ def test_it_is_one_file_of_numpy_and_python_3_10():
     }
     assert {name.partition(".")[0] for name in imported} - {"numpy"} == {
         *("atexit", "collections", "enum", "json", "os", "pathlib", "queue", "struct", "sys", "threading"),
+        "functools",
         "typing",
     }
 

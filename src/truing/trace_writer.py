@@ -26,6 +26,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ ALIASES = {
 }
 """Names that trainers use, and those of the format."""
 
+MAPPINGS = ("numbers", "totals", "reward_parts")
+
 PASS_STREAMS = ("new_logprob", "token_gradient", "entropy", "new_value")
 
 DTYPES = {"int32": "I32", "uint8": "U8", "bool": "BOOL", "float32": "F32", "float64": "F64"}
@@ -111,7 +114,7 @@ class Writer:
             waiting: steps that may wait for the disk; a further one is dropped, and counted.
         """
         self.folder, self.rank, self.decode = Path(folder), rank, decode
-        self.head = {"format": FORMAT, "version": VERSION, "producer": producer, "setup": dict(setup or {})}
+        self.head = {"format": FORMAT, "version": VERSION, "producer": producer, "setup": _plain(setup or {})}
         self.written, self.dropped = 0, 0
         self.problems: dict[str, int] = {}
         self.known_texts: set[int] = set()
@@ -192,7 +195,7 @@ class Step:
         self.writer, self.number = writer, number
         self.rows: list[np.ndarray] = []  # ids of each row, without padding
         self.kept: list[np.ndarray] | None = None  # which columns of a padded batch a row has
-        self.columns = 0
+        self.columns, self.widths = 0, set[int]()  # of padded ids; of streams
         self.streams: dict[str, list[np.ndarray]] = {}
         self.facts: dict[str, Any] = {}
         self.passes: list[tuple[int, int, int, dict[str, np.ndarray]]] = []
@@ -205,27 +208,30 @@ class Step:
         mask = named.pop("loss_mask", None)
         if mask is None and sampled is None:
             raise ValueError("one of `loss_mask` and `sampled` is needed")
-        self.streams["loss_mask"] = self._tokens(sampled if mask is None else mask, 0, np.uint8)
+        self.streams["loss_mask"] = self._mask("loss_mask", sampled if mask is None else mask)
         if origin is not None:
             self.streams["origin"] = self._tokens(origin, Origin.PROMPT, np.uint8)
         else:
-            chosen = self._tokens(mask if sampled is None else sampled, 0, np.uint8)
+            chosen = self._mask("sampled", mask if sampled is None else sampled)
             self.streams["origin"] = [_origin(row) for row in chosen]
         from_sampler = "loss_mask" if sampled is None else "sampler"
         self.facts["origin_source"] = from_sampler if origin is None else "roles"
-        for name in [name for name in TOKEN_STREAMS if name in named]:
-            self.streams[name] = self._tokens(
-                named.pop(name), np.nan, np.float32, of_rows=name == "advantage"
-            )
-        for name in [name for name in (*ROW_TEXTS, *ROW_NUMBERS) if name in named]:
-            self.facts[name] = self._of_rows(name, named.pop(name))
-        self.facts |= {
-            name: named.pop(name) for name in ("numbers", "totals", "reward_parts") if name in named
-        }
+        for name in [name for name in (*TOKEN_STREAMS, *ROW_TEXTS, *ROW_NUMBERS, *MAPPINGS) if name in named]:
+            take = partial(self._take, name, named.pop(name))
+            self.writer.guarded(f"step {self.number}: {name}", take)
         if self.writer.decode is not None:
             self.facts["texts"] = self._new_texts()
         for name in named:
             self.writer.problem(f"step {self.number}", f"{name!r} is no name of the format: left out")
+
+    def _take(self, name: str, x: Any) -> None:
+        """Take a stream of tokens, a column of rows, or a mapping."""
+        if name in TOKEN_STREAMS:
+            self.streams[name] = self._tokens(x, np.nan, np.float32, of_rows=name == "advantage")
+        elif name in MAPPINGS:
+            self.facts[name] = _plain(x)
+        else:
+            self.facts[name] = self._of_rows(name, x)
 
     def forward(
         self,
@@ -267,14 +273,22 @@ class Step:
             (row, optimizer_step, micro_batch, record) for row, record in zip(chosen, records, strict=True)
         ]
 
-        def keep(gradient: Any) -> None:
-            parts = self._tokens(gradient, np.nan, np.float32, rows=chosen)
-            for record, part in zip(records, parts, strict=True):
-                record["token_gradient"] = -part
+        def keep(gradient: Any, of: Sequence[int]) -> None:
+            parts = self._tokens(gradient, np.nan, np.float32, rows=[chosen[i] for i in of])
+            for i, part in zip(of, parts, strict=True):  # a further backward adds
+                records[i]["token_gradient"] = records[i].get("token_gradient", 0.0) - part
 
         logprob = given["new_logprob"]
-        if getattr(logprob, "requires_grad", False):
-            logprob.register_hook(lambda gradient: self.writer.guarded("a gradient", lambda: keep(gradient)))
+        watched = enumerate(logprob) if isinstance(logprob, (list, tuple)) else [(None, logprob)]
+        for place, tensor in watched:
+            of = range(len(chosen)) if place is None else [place]
+            if getattr(tensor, "requires_grad", False):
+                tensor.register_hook(partial(self._hear, keep, of))
+
+    def _hear(self, keep: Callable[..., None], of: Sequence[int], gradient: Any) -> None:
+        """Keep a gradient; a list of one row's is a list."""
+        one = gradient if gradient.ndim == 2 else [gradient]
+        self.writer.guarded(f"step {self.number}: a gradient", lambda: keep(one, of))
 
     def _take_ids(self, ids: Any, attention: Any) -> None:
         if _is_ragged(ids):
@@ -298,6 +312,8 @@ class Step:
             parts = [_array(part) for part in _rows(x)]
         else:
             whole = _array(x)
+            if of_rows and whole.ndim == 2 and whole.shape[1] == 1 and self.columns > 2:
+                whole = whole[:, 0]
             if whole.ndim == 1 and of_rows:
                 whole = np.repeat(whole[:, None], max(map(len, self.rows)), axis=1)
                 parts = [part[: len(self.rows[row])] for part, row in zip(whole, chosen, strict=True)]
@@ -306,12 +322,29 @@ class Step:
             elif whole.ndim != 2 or whole.shape[1] > self.columns:
                 raise ValueError(f"a stream of {self.columns} columns has the shape {whole.shape}")
             else:
+                self._check_width(whole.shape[1], rows is not None)
                 filled = np.full((len(whole), self.columns), fill, dtype=np.float64)
                 filled[:, self.columns - whole.shape[1] :] = whole
                 parts = [part[self.kept[row]] for part, row in zip(filled, chosen, strict=True)]
         if len(parts) != len(chosen):
             raise ValueError(f"a stream has {len(parts)} rows, and {len(chosen)} are expected")
         return [self._to_end(part, row, fill).astype(dtype) for part, row in zip(parts, chosen, strict=True)]
+
+    def _check_width(self, columns: int, forward: bool) -> None:
+        """Raise at a forward that has other columns than the step: it was trimmed, on an unknown side."""
+        if forward and columns not in (self.columns, self.columns - 1, *self.widths):
+            raise ValueError(
+                f"a forward has {columns} columns, and the step {self.columns}: give a list of rows instead"
+            )
+        if not forward:
+            self.widths.add(columns)
+
+    def _mask(self, name: str, x: Any) -> list[np.ndarray]:
+        """Return a mask of each row: 1 where a value is not 0."""
+        parts = self._tokens(x, 0, np.float64)
+        if any(((part != 0) & (part != 1)).any() for part in parts):
+            self.writer.problem(f"step {self.number}", f"{name} has values between 0 and 1: each counts as 1")
+        return [(part != 0).astype(np.uint8) for part in parts]
 
     def _to_end(self, part: np.ndarray, row: int, fill: float) -> np.ndarray:
         """Return values for all tokens of a row: the given ones belong to the last tokens."""
@@ -321,7 +354,11 @@ class Step:
         return np.concatenate([np.full(missing, fill), part]) if missing else part
 
     def _of_rows(self, name: str, x: Any) -> list[Any]:
-        values = _array(x).tolist() if hasattr(x, "detach") or isinstance(x, np.ndarray) else list(x)
+        if hasattr(x, "detach") or isinstance(x, np.ndarray):
+            array = _array(x)
+            values = (array.sum(1) if name == "reward" and array.ndim == 2 else array).tolist()
+        else:
+            values = [_plain(value) for value in x]
         if len(values) != len(self.rows):
             raise ValueError(f"{name} has {len(values)} values, and the step {len(self.rows)} rows")
         return values if name in ROW_NUMBERS else [str(value) for value in values]
@@ -390,6 +427,15 @@ def _origin(chosen: np.ndarray) -> np.ndarray:
     return np.where(chosen > 0, Origin.SAMPLED, np.where(place < first, Origin.PROMPT, Origin.TOOL)).astype(
         np.uint8
     )
+
+
+def _plain(x: Any) -> Any:
+    """Return numbers in place of tensors and arrays, at any depth."""
+    if isinstance(x, Mapping):
+        return {str(name): _plain(each) for name, each in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_plain(each) for each in x]
+    return _array(x).tolist() if hasattr(x, "detach") or isinstance(x, (np.ndarray, np.generic)) else x
 
 
 def _is_ragged(x: Any) -> bool:

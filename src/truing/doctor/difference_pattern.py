@@ -36,7 +36,7 @@ class Pattern(NamedTuple):
                 " not of tokens"
             )
         if self.explained > 0.8 and abs(self.slope - 1) > 0.02:
-            return f"; one is {self.slope:.2f} times the other, as with two temperatures"
+            return f"; one is about {self.slope:.2f} times the other: two temperatures, or ids left out"
         if self.lower > 0.95:
             return (
                 "; the trainer's is lower nearly everywhere: it counts more ids than the sampler, or lacks"

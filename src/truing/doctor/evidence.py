@@ -49,6 +49,7 @@ class Setup:
         None  # the largest ratio at a negative advantage: https://arxiv.org/abs/1912.09729
     )
     max_ratio: float | None = None
+    loss_scale: float | None = 1.0  # factor of the whole loss, such as the number of ranks; None is unknown
     kl_coef: float | None = None
     kl_where: str | None = None
     kl_estimator: str | None = None

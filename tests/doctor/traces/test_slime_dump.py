@@ -50,7 +50,7 @@ def test_what_is_not_read_is_named():
 
 def test_rows_are_those_of_the_trainer():
     steps = [step for step, _ in trace_steps(SLIME)]
-    assert [step.step for step in steps] == [0, 1, 2]
+    assert [step.step for step in steps] == [-1, 0, 1]
     sample, first = load(SLIME / "0.pt")["samples"][0], steps[0].part(0)
     tokens = {name: stream[first] for name, stream in steps[0].tokens.items()}
     prompt = len(sample["tokens"]) - sample["response_lengths"]

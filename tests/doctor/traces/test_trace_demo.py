@@ -36,7 +36,7 @@ SAID = {
     "groups-transposed": "with groups by attempt",
     "deviation-of-batch": "÷ (deviation of all rewards + 0.0001)",
     "micro-batch-mean": "mean over micro-batches of the mean over their tokens",
-    "sampler-stale": "a median difference of 0 (step 1) to",
+    "sampler-stale": "a median difference of 0 (step 0) to",
     "temperature-ignored": "old log-probabilities in the rows: the trainer's first forward",
 }
 

@@ -1,6 +1,7 @@
 """What a trace says is validated when it is read: a file that does not fit ends with exit code 2."""
 
 import json
+from os import mkfifo
 
 import numpy as np
 import pytest
@@ -81,6 +82,17 @@ DAMAGE = {
     "a truth for a number": (lambda t: change(t, facts=set_to("step", True)), "step is wrong"),
     "another step": (lambda t: change(t, facts=set_to("step", 7)), "of another step"),
     "two rows of one name": (lambda t: change(t, facts=set_to("sample_id", ["a"] * 16)), "names two rows"),
+    "a huge reward": (lambda t: change(t, lambda a: a["reward"].__setitem__(0, 1e308)), "a reward is out of"),
+    "a huge step": (
+        lambda t: change(t, lambda a: a["pass.optimizer_step"].__setitem__(0, 2**31 - 1)),
+        "pass.optimizer_step is out of range",
+    ),
+    "a pipe": (
+        lambda t: ((t / "000003.safetensors").unlink(), mkfifo(t / "000003.safetensors")),
+        "no regular",
+    ),
+    "a negative epsilon": (lambda t: head(t, setup={"advantage_eps": -1}), "advantage_eps is out of range"),
+    "no learning rate": (lambda t: head(t, setup={"learning_rate": float("nan")}), "is out of range"),
     "a null": (lambda t: change(t, facts=set_to("reward_parts", {"a": [None] * 16})), "reward_parts.a.0"),
     "no JSON": (lambda t: (t / "trace.json").write_text("{"), "cannot be read"),
     "another format": (lambda t: head(t, format="other"), "format is wrong"),

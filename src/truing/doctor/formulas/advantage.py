@@ -64,15 +64,14 @@ def formulas_of(step: Step) -> set[Formula] | None:
     if rows is None:
         return None
     rewards, advantages, groups = rows
-    largest = max(map(abs, advantages))
+    largest = max((abs(each) for each in advantages if not math.isnan(each)), default=0.0)
     if not largest:
         return None
     found = set[Formula]()
     for formula in _candidates(groups):
         expected = expected_advantages(formula, rewards, groups)
-        if all(
-            abs(a - b) <= ROUNDING * max(largest, 1e-6) for a, b in zip(expected, advantages, strict=True)
-        ):
+        apart = [abs(a - b) for a, b in zip(expected, advantages, strict=True)]
+        if all(each <= ROUNDING * max(largest, 1e-6) for each in apart if not math.isnan(each)):
             found.add(formula)
     return found
 
@@ -85,10 +84,10 @@ def _rows(step: Step) -> tuple[list[float], list[float], list[str]] | None:
     for _, row, part in step.slices():
         here = step.tokens["advantage"][part][step.tokens["policy_mask"][part]].double()
         here = here[~here.isnan()]
-        if not math.isfinite(row.reward) or not len(here) or float(here.max() - here.min()) > 1e-6:
+        if not math.isfinite(row.reward) or (len(here) and float(here.max() - here.min()) > 1e-6):
             return None
         rewards.append(row.reward)
-        advantages.append(float(here[0]))
+        advantages.append(float(here[0]) if len(here) else math.nan)  # a row that is not trained has none
         groups.append(row.group_id)
     return (rewards, advantages, groups) if len(set(rewards)) > 1 else None
 

@@ -12,6 +12,8 @@ from truing.utils.format import with_count
 
 NONE = "none of the known formulas"
 
+NO_LOSS = "no mean or sum of advantages and a KL alone: a clip, a correction or another term is in it"
+
 ROUNDING = 1e-5
 """Nats: two forwards of the same weights in float32 differ by less."""
 
@@ -67,7 +69,7 @@ class Found:
             several = [loss for loss in self.losses if not loss.kl or loss.aggregation not in plain]
             texts = [loss_text(loss, self.losses[loss]) for loss in several]
             also = f" (here the same: {'; '.join(texts[1:])})" if texts[1:] else ""
-            text = texts[0] + also if texts else NONE
+            text = texts[0] + also if texts else NO_LOSS
             yield f"loss in the rows: {text} ({with_count(self.loss_steps, 'step')})"
         if self.old is not None:
             yield f"old log-probabilities in the rows: {' and '.join(sorted(self.old)) or 'another forward'}"

@@ -30,7 +30,7 @@ def group_advantage(
     batch             (r − mean_g) / (std + ε)                      https://arxiv.org/abs/2508.08221
     none              r − mean_g                                    https://arxiv.org/abs/2503.20783
     loo               r − mean of the others                        https://arxiv.org/abs/2402.14740
-    loo_scaled        the same / (std of the others + ε), undivided where that is 0
+    loo_scaled        the same / (std of the others + ε); NaN where that is 0: trainers differ there
 
     Args:
         reward: of the rollout.
@@ -55,7 +55,7 @@ def group_advantage(
             others.remove(reward)
             spread = sample_std(others)
             centred *= count / (count - 1)
-            return centred / (spread + eps) if spread > 0 else centred
+            return centred / (spread + eps) if spread > 0 else math.nan
         case "batch":
             return centred / (sample_std(batch) + eps)
         case _:

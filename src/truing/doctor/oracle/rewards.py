@@ -39,9 +39,13 @@ def shaped_rewards(step: Step) -> dict[str, dict[str, float]]:
 
 
 def _rollouts(step: Step) -> list[tuple[list[SampleFacts], list[range]]]:
-    """Return the rows of each rollout that is kept and has a reward, and their places among all N."""
+    """Return the rows of each rollout that is kept and has a reward, and their places among all N.
+
+    Another trainer compares a rollout with its whole group, also with rows that no optimizer step computes.
+    """
+    others = step.setup.trainer != "truing"
     graded = (
-        [each for each in rows if step.kept[each[0]] and not math.isnan(each[1].reward)]
+        [each for each in rows if (others or step.kept[each[0]]) and not math.isnan(each[1].reward)]
         for rows in step.rollouts()
     )
     return [

@@ -116,7 +116,7 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """Return the token gradients of one minibatch; other entries are meaningless."""
     demonstrated_N, demo_N = stream(step, "supervised_mask").bool() & here_N, demonstrated(step)
     token_gradient_N = _policy(step, stream(step, "policy_mask").bool() & here_N, here_N & ~demo_N)
-    if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
+    if step.setup.kl_coef and step.setup.kl_where == "loss" and step.has("ref_logprob"):
         token_gradient_N = token_gradient_N + _kl(step, here_N & ~demo_N)
     if demonstrated_N.any():
         weight = step.metrics.get("weight/supervised", 1.0)
@@ -126,7 +126,7 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
         ):  # each token by its own probability: https://arxiv.org/abs/2508.05629
             share_N = share_N * torch.where(demonstrated_N, stream(step, "new_logprob").exp(), 0.0)
         token_gradient_N = token_gradient_N + share_N
-    return token_gradient_N
+    return token_gradient_N * (1.0 if step.setup.loss_scale is None else step.setup.loss_scale)
 
 
 def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
@@ -168,16 +168,16 @@ def correction_weight(step: Step, mask_N: Tensor) -> Tensor:
         weight_N = weight_N * (ratio_N <= setup.most_ratio)
     if setup.correction in (None, "off"):
         return weight_N
-    assert setup.correction_low is not None
-    assert setup.correction_high is not None
+    low = 0.0 if setup.correction_low is None else setup.correction_low  # no bound is declared
+    high = math.inf if setup.correction_high is None else setup.correction_high
     log_N = torch.where(mask_N, old_N - drawn_N, 0.0)
     if setup.correction in ("sequence_truncate", "sequence_mask"):
         log_N = torch.where(mask_N, per_row(step, log_N)[step.sample_of_token], 0.0)
     if setup.correction in ("truncate", "sequence_truncate"):
-        return weight_N * log_N.exp().clamp(max=setup.correction_high)
+        return weight_N * log_N.exp().clamp(max=high)
     if setup.correction == "sequence":
         log_N = (per_row(step, log_N) / per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
-    within_N = (log_N.exp() >= setup.correction_low) & (log_N.exp() <= setup.correction_high)
+    within_N = (log_N.exp() >= low) & (log_N.exp() <= high)
     return weight_N * within_N * (1.0 if setup.correction == "sequence" else log_N.exp())
 
 
@@ -255,7 +255,7 @@ def _mean_over(part_N: Tensor, mask_N: Tensor, of_all: bool = False) -> Tensor:
         mask_N: the tokens that count.
         of_all: whether parts without such a token count too.
     """
-    parts = part_N.unique() if of_all else part_N[mask_N].unique()
+    parts = part_N[part_N >= 0].unique() if of_all else part_N[mask_N].unique()
     counts = {int(part): int((mask_N & (part_N == part)).sum()) for part in parts}
     return len(parts) * torch.tensor([max(1, counts.get(part, 1)) for part in part_N.tolist()])
 

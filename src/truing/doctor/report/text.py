@@ -61,6 +61,11 @@ def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> It
         if each.findings and each.suppressed:
             updates = with_count(len(set(map(update_of, each.findings))), "step")
             yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
+    for code, error in diagnosis.rule_errors.items():
+        yield (
+            f"not checked: {code} raised an error, which is a fault of Truing; please report it: {error}",
+            "yellow",
+        )
     yield from _summary(results, verbose)
 
 

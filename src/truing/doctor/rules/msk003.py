@@ -30,12 +30,12 @@ https://arxiv.org/abs/2503.20783
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step, changed_step
+from truing.doctor.evidence import Setup, Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.oracle.token_gradients import (
     expected_entropy_gradients,
@@ -51,6 +51,12 @@ from truing.utils.format import with_count
 
 ROUNDING = 1e-3
 """Of the largest expected token gradient: float32 leaves 1e-6."""
+
+NEVER = 1e9
+"""A clip that no ratio reaches."""
+
+WEIGHTS, ESTIMATORS = ("none", "detached", "ratio"), ("k3", "k2", "k1")
+AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_total", "prompt_mean", "micro_batch_token_mean")
 
 
 class Apart(NamedTuple):
@@ -71,19 +77,72 @@ class Measured(NamedTuple):
     factor: float  # median of got ÷ expected, over tokens with neither 0
     spread: float  # how far that quotient varies: 0 if all differ by one factor
     entropy: Apart  # tokens whose gradient per entropy differs from that of the declared bonus
+    scaled: bool  # whether the factor of the whole loss is unknown
+    cause: str = ""  # the change of the declared loss that fits all tokens; "" without one
+
+    @property
+    def wrong(self) -> int:
+        """The tokens whose gradient differs."""
+        return sum(each.where.tokens for each in (self.extra, self.missed, self.other))
 
 
 def measure(step: Step) -> list[Measured]:
-    """Compare each optimizer step token by token."""
-    return [_compared(at_step) for _, at_step in step.at_each_optimizer_step()]
+    """Compare each optimizer step token by token, and look for the change that explains a difference."""
+    return [_explained(at_step) for _, at_step in step.at_each_optimizer_step()]
+
+
+def _explained(step: Step) -> Measured:
+    """Compare with the declared loss; where it differs, with changed ones."""
+    read = min((_compared(each) for each in _readings(step)), key=lambda each: each.wrong)
+    if not read.wrong or read.spread < ROUNDING:
+        return read
+    for cause, changes in _changes(step.setup):
+        if not _compared(replace(step, setup=replace(step.setup, **changes))).wrong:
+            return read._replace(cause=cause)
+    return read
+
+
+def _readings(step: Step) -> Iterator[Step]:
+    """Yield the step, with each way to weigh a KL, and each estimator, that another trainer leaves open."""
+    setup = step.setup
+    if not setup.kl_coef or setup.kl_where != "loss" or setup.trainer == "truing":
+        yield step
+        return
+    for weight in WEIGHTS if setup.kl_weight is None else (setup.kl_weight,):
+        for estimator in ESTIMATORS if setup.kl_estimator is None else (setup.kl_estimator,):
+            yield replace(step, setup=replace(setup, kl_weight=weight, kl_estimator=estimator))
+
+
+def _changes(setup: Setup) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield changes of the declared loss that are usual mistakes, each as text."""
+    if setup.surrogate == "clip":
+        yield "without its clip", {"clip_low": NEVER, "clip_high": NEVER, "dual_clip": None}
+        yield "without its lower clip", {"clip_low": NEVER}
+        yield "without its upper clip", {"clip_high": NEVER}
+        yield "without its dual clip", {"dual_clip": None}
+        yield "without its ratio", {"surrogate": "reinforce"}
+    if setup.kl_coef and setup.kl_where == "loss":
+        yield "without its KL", {"kl_coef": 0.0}
+        for factor in (-1.0, 10.0, 0.1, 2.0, 0.5):
+            yield f"with {factor:g} times its KL", {"kl_coef": factor * setup.kl_coef}
+        for estimator in ESTIMATORS:
+            yield f"with a KL by {estimator}", {"kl_estimator": estimator}
+        for weight in WEIGHTS:
+            yield f"with a KL whose ratio is {weight}", {"kl_weight": weight}
+    if setup.correction not in (None, "off"):
+        yield "without its correction", {"correction": "off"}
+    for name in AGGREGATIONS:
+        yield f"with the aggregation {name}", {"aggregation": name}
 
 
 def _compared(step: Step) -> Measured:
     """Compare one optimizer step; the tolerance follows from float32."""
     expected_N, got_N = expected_token_gradients(step), step.stream("token_gradient").nan_to_num()
     got_N = torch.where(near_bound(step), expected_N, got_N)
-    scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING + kl_rounding(step)
-    reached_N, nonzero_N = got_N.abs() > scale, expected_N.abs() > scale
+    tiny = kl_rounding(step)
+    of_each = [max(float(each.abs().max()), 1e-30) * ROUNDING + tiny for each in (got_N, expected_N)]
+    scale = max(of_each)
+    reached_N, nonzero_N = got_N.abs() > of_each[0], expected_N.abs() > of_each[1]
     both_N = reached_N & nonzero_N
     quotient_N = got_N[both_N] / expected_N[both_N]
     factor = float(quotient_N.median()) if len(quotient_N) else 1.0
@@ -94,7 +153,8 @@ def _compared(step: Step) -> Measured:
         _apart(step, each_N & differs_N, got_N, expected_N, compared)
         for each_N in (reached_N & ~nonzero_N, nonzero_N & ~reached_N, both_N)
     )
-    return Measured(extra, missed, other, factor, spread, _entropy_apart(step))
+    unknown = step.setup.loss_scale is None
+    return Measured(extra, missed, other, factor, spread, _entropy_apart(step), unknown)
 
 
 def _entropy_apart(step: Step) -> Apart:
@@ -127,6 +187,10 @@ def judge(steps: list[Measured]) -> Iterator[Claim]:
 
 def _claims(measured: Measured) -> Iterator[Claim]:
     extra, missed, other = measured.extra.where, measured.missed.where, measured.other.where
+    if measured.cause:
+        apart = max((measured.extra, measured.missed, measured.other), key=lambda each: each.where.tokens)
+        yield _claim(f"the token gradients are those of the declared loss {measured.cause}", apart, 2.55)
+        return
     if entropy := measured.entropy.where:
         yield Claim(
             Verdict.PROVEN,
@@ -153,7 +217,15 @@ def _claims(measured: Measured) -> Iterator[Claim]:
             what = (
                 f"every token gradient has {sign}: a sign, a weight or a denominator differs from the recipe"
             )
-            yield _claim(what, measured.other, specificity=2.5)
+            claim = _claim(what, measured.other, specificity=2.5)
+            if measured.scaled and measured.factor > 0:
+                claim = replace(
+                    claim,
+                    verdict=Verdict.SUSPECT,
+                    remedy="if the trainer multiplies its loss (by the number of ranks, by a loss scaler),"
+                    f" declare loss_scale = {measured.factor:.4g}",
+                )
+            yield claim
         else:
             yield _claim(
                 f"{with_count(other.tokens, 'token has', 'tokens have')} a gradient that differs"

@@ -5,6 +5,7 @@ off. ``other``, or ``other: any text``, is always allowed, and leaves the settin
 """
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args
@@ -57,6 +58,18 @@ NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source")
 
 NAMES = tuple(item.name for item in fields(Setup) if item.name not in NOT_DECLARED)
 
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("clip_low", "gamma", "lam"), (0.0, 1.0)),
+    **dict.fromkeys(("group_size", "inner_steps", "max_new_tokens", "rollouts"), (1.0, 1e9)),
+    **dict.fromkeys(("bos_id",), (-1.0, 2**31)),
+    **dict.fromkeys(
+        ("advantage_eps", "clip_high", "max_ratio", "learning_rate", "max_grad_norm", "value_clip"),
+        (0.0, 1e9),
+    ),
+    "dual_clip": (1.0, 1e9),
+}
+"""The values that a setting may have."""
+
 ADAPTER = TypeAdapter(Setup)
 
 
@@ -68,7 +81,7 @@ def declared_setup(words: Mapping[str, Any], producer: str, where: str) -> tuple
         producer: the trainer.
         where: the file, for errors; they are RecordErrors that name key, value and the nearest word.
     """
-    known: dict[str, Any] = {"trainer": producer}
+    known: dict[str, Any] = {"trainer": producer, "loss_scale": None}
     others: dict[str, str] = {}
     for name, value in words.items():
         if name not in NAMES:
@@ -85,6 +98,7 @@ def declared_setup(words: Mapping[str, Any], producer: str, where: str) -> tuple
                 remedy='"other: what it does" leaves it open, and the rules that need it do not run',
             )
         known[name] = value
+    _check_ranges(known, where)
     try:
         return ADAPTER.validate_python(known, strict=False), others
     except ValidationError as error:
@@ -94,6 +108,16 @@ def declared_setup(words: Mapping[str, Any], producer: str, where: str) -> tuple
             got=shorten(repr(first["input"])),
             expected=first["msg"],
         ) from error
+
+
+def _check_ranges(known: Mapping[str, Any], where: str) -> None:
+    """Raise a RecordError at a number that no trainer has."""
+    for name, value in known.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            low, high = RANGES.get(name, (-math.inf, math.inf))
+            if not (math.isfinite(value) and low <= value <= high):
+                expected = f"a finite number from {low:g} to {high:g}"
+                raise RecordError(f"{where}: setup.{name} is out of range", got=value, expected=expected)
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:

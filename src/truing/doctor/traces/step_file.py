@@ -36,6 +36,9 @@ REQUIRED = ("token_ids", "row_lengths", "origin", "loss_mask")
 
 PLACES = ("pass.sample", "pass.optimizer_step", "pass.micro_batch", "pass.rank")
 
+MOST_PASSES, LARGEST_REWARD = 100_000, 1e100
+"""Of optimizer steps, micro-batches or ranks; and of a reward, whose sums must be numbers too."""
+
 AnyNumber = Annotated[float, Strict()]
 """Also NaN and infinity: they are what the trainer had, and rules judge them."""
 
@@ -94,6 +97,8 @@ class StepFile:
 
 def read_step_file(path: Path) -> StepFile:
     """Read and validate a file; raise a RecordError that says what, got and expected."""
+    if not path.is_file():  # a pipe would never end
+        raise RecordError(f"{path} is no regular file")
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get("trace")
@@ -196,12 +201,17 @@ def _columns(facts: StepFacts) -> dict[str, list[Any]]:
 def _check_values(file: StepFile) -> None:
     """Raise unless ids, origins, masks and places can be what they are."""
     ranges = {"token_ids": (0, 2**31), "origin": (0, max(Origin)), "loss_mask": (0, 1)}
-    ranges |= dict.fromkeys((name for name in PLACES if name in file.tensors), (0, 2**31))
+    ranges |= dict.fromkeys((name for name in PLACES if name in file.tensors), (0, MOST_PASSES))
     for name, (low, high) in ranges.items():
         tensor = file.tensors[name]
         if len(tensor) and not low <= int(tensor.min()) <= int(tensor.max()) <= high:
             got = f"{int(tensor.min())} to {int(tensor.max())}"
             raise RecordError(f"{file.path}: {name} is out of range", got=got, expected=f"{low} to {high}")
+    if "reward" in file.tensors:
+        known = file.tensors["reward"][file.tensors["reward"].isfinite()]
+        if len(known) and float(known.abs().max()) > LARGEST_REWARD:
+            got, most = f"{float(known.abs().max()):g}", f"at most {LARGEST_REWARD:g}"
+            raise RecordError(f"{file.path}: a reward is out of range", got=got, expected=most)
     names = file.sample_ids
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -64,7 +64,7 @@ def table_of(files: Sequence[StepFile], setup: Setup) -> StepTable:
         for i, (a, b) in enumerate(pairwise(starts))
     ]
     first = files[0].facts
-    numbers = StepNumbers(stage=setup.algo or "train", step=first.step, metrics=_numbers(files))
+    numbers = StepNumbers(stage=setup.algo or "train", step=first.step - 1, metrics=_numbers(files))
     table = StepTable(
         **vars(numbers),
         samples=samples,

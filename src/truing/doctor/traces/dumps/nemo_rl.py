@@ -53,10 +53,10 @@ UNREAD_BY_DESIGN = ("idx",)
 
 
 def found(path: Path) -> Mapping[int, Sequence[Path]]:
-    """Return the files by step; the trainer counts from 1."""
+    """Return the files by step, as the trainer counts them."""
     paths = path.iterdir() if path.is_dir() else [path]
     matches = [(match, each) for each in paths if (match := NAME.fullmatch(each.name))]
-    return {int(match[1]) - 1: [each] for match, each in matches}
+    return {int(match[1]): [each] for match, each in matches}
 
 
 def read(step: int, paths: Sequence[Path]) -> DumpStep:

@@ -64,8 +64,8 @@ def found(path: Path) -> Mapping[int, Sequence[Path]]:
     files = {}
     for folder in rollouts.glob("step_*"):
         traces, exports = folder / TRACES, rollouts.parent / "token_exports" / folder.name
-        if (match := STEP.fullmatch(folder.name)) and traces.is_file():  # the trainer counts from 1
-            files[int(match[1]) - 1] = [traces, *sorted(exports.glob("rank_*.jsonl"))]
+        if (match := STEP.fullmatch(folder.name)) and traces.is_file():
+            files[int(match[1])] = [traces, *sorted(exports.glob("rank_*.jsonl"))]
     return files
 
 
@@ -112,8 +112,8 @@ def _record(line: Mapping[str, Any], where: str, step: int) -> _Record:
     weights = line.get("rl_weights")
     absent = isinstance(weights, list) and all(each is None for each in weights)
     record = validated(_Record, {**line, "rl_weights": None} if absent else line, where)
-    if record.step != step + 1:
-        raise RecordError(f"{where} is of another step", got=record.step, expected=step + 1)
+    if record.step != step:
+        raise RecordError(f"{where} is of another step", got=record.step, expected=step)
     for name in OF_TOKENS:
         column = getattr(record, name)
         if column is not None and len(column) != len(record.token_ids):

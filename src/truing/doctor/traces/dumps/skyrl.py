@@ -80,12 +80,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def found(path: Path) -> Mapping[int, Sequence[Path]]:
-    """Return the files by step, of their folder, the one above it, or one file; the trainer counts from 1."""
+    """Return the files of a folder, the one above it, or one file, by step as the trainer counts them."""
     paths = [path]
     if path.is_dir():
         paths = [*path.glob("*.pkl"), *path.glob("dumped_data/*.pkl")]
     matches = [(match, each) for each in paths if (match := NAME.fullmatch(each.name))]
-    return {int(match[1]) - 1: [each] for match, each in matches}
+    return {int(match[1]): [each] for match, each in matches}
 
 
 def read(step: int, paths: Sequence[Path]) -> DumpStep:

@@ -18,6 +18,7 @@ FIRST = {
     "deviation-of-batch": "ADV001",
     "micro-batch-mean": "MSK003",
     "old-zero": "RAT001",
+    "reference-follows": "REF003",
     "sampler-stale": "RAT002",
     "temperature-ignored": "RAT002",
 }

@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="Traces: what another trainer's ste
 
 @app.command()
 def demo(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
-    """Write a healthy trace and ten faulty ones of a small trainer, and the file that writes traces."""
+    """Write a healthy trace and eleven faulty ones of a small trainer, and the file that writes traces."""
     from truing.doctor.traces.demo import BUGS, WRITER, write_demo
 
     write_demo(folder)

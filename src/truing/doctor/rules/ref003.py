@@ -79,7 +79,8 @@ def _moved(past: StepNumbers) -> bool:
     """Return whether a step had a gradient and a rate, and no unmoved digest."""
     weights = past.facts.get("weights")
     numbers = past.metrics
-    had_gradient = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
+    signal = numbers.get("grad/norm", numbers.get("advantage/max_abs", 0.0))  # of another trainer's step
+    had_gradient = signal > 0 and numbers.get("lr", 0.0) > 0
     return had_gradient and not (weights and weights["before"] == weights["after"])
 
 

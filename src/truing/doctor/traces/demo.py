@@ -35,6 +35,7 @@ BUGS: Mapping[str, str] = {
     "deviation-of-batch": "advantages are divided by the deviation of all rewards",
     "micro-batch-mean": "each micro-batch divides by its own tokens",
     "old-zero": "old log-probabilities are 0",
+    "reference-follows": "the reference is the policy itself",
     "sampler-stale": "the sampler has the weights of the step before",
     "temperature-ignored": "tokens are sampled at a temperature of 0.5, and trained without it",
 }
@@ -124,7 +125,8 @@ class _Loop:
         self.before = self.weights.detach().clone()
         with torch.no_grad():
             old = self._logprob(self.weights, batch.ids)
-            reference = self._logprob(self.reference, batch.ids)
+            follows = self.bug == "reference-follows"
+            reference = self._logprob(self.weights if follows else self.reference, batch.ids)
         if self.bug == "old-zero":
             old = torch.zeros_like(old)
         advantage, mask = self._advantage(batch.reward), self._mask(batch)

@@ -221,7 +221,8 @@ def _numbers(files: Sequence[StepFile]) -> dict[str, float]:
 
 def _derived(table: StepTable) -> dict[str, float]:
     """Return the metrics that follow from the rows."""
-    metrics = reward_metrics(table.samples) | token_metrics(table) | kl_metrics(table)
+    _, first = next(table.at_each_optimizer_step(), (0, table))  # before the policy moves
+    metrics = reward_metrics(table.samples) | token_metrics(table) | kl_metrics(first)
     metrics |= entropy_metrics(table) | value_metrics(table) | _mismatch(table)
     known = table.stream("advantage")[table.policy]
     known = known[~known.isnan()]

@@ -45,14 +45,14 @@ def test_the_run_has_its_arms_with_their_verdicts_and_their_forks(visit):
 
 
 def test_forks_in_the_list_name_their_parent_and_are_overlaid_with_it(visit):
-    page = visit.go("#/runs?filter=arm1-pair1")
+    page = visit.go("#/runs?filter=arm1-pair2")
     row = page.locator("tr.to")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("fork of run after grpo 2")
     row.get_by_role("link", name="overlay both").click()
     expect(page.locator("tr.to")).to_have_count(2)
     chart = page.locator('figure[aria-label="reward/mean"]')
-    expect(chart.locator(".legend span")).to_have_text(["run 0.5", "run-experiment/arm1-pair1 0.7"])
+    expect(chart.locator(".legend span")).to_have_text(["run 0.5", "run-experiment/arm1-pair2 0.71"])
     page.get_by_label("ticked only").uncheck()
     expect(page.locator("tr.to")).to_have_count(1 + 3 * PAIRS)
 

@@ -234,6 +234,17 @@ def test_commands_say_what_the_writer_counted(trace):
     assert facts["formulas"][0].startswith("advantage in the rows: (reward − group mean)")
 
 
+def test_versions_and_ends_that_are_not_given_are_unknown(trace):
+    for number in range(STEPS):
+        change(trace, facts=lambda facts: facts.pop("version"), number=number)
+    step, _ = next(trace_steps(trace))
+    verdicts = {each.code: each.verdict for each in diagnose_run(trace).results()}
+    assert verdicts["SMP002"] is Verdict.NOT_CHECKED
+    assert {row.status for row in step.samples} == {"done", ""}
+    change(trace, facts=set_to("version", [3] * 15 + [2]))
+    assert "SMP002" in [each.code for each in diagnose_run(trace).results() if each.findings]
+
+
 def test_settings_may_be_declared_in_the_command(healthy, tmp_path):
     write_trace(tmp_path / "bare", "", {})
     bare = json.loads(truing("check", tmp_path / "bare", "--json").out)

@@ -91,6 +91,9 @@ def _short(step: Step, version: int) -> int:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several policies in a step, or an old one."""
+    if not measured.turns:
+        yield Claim(Verdict.NOT_CHECKED, "the version of the weights that sampled each turn")
+        return
     behind = max(measured.behind, measured.short)
     states = max(len(measured.digests), len(measured.versions))
     if states > 1:

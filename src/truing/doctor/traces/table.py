@@ -134,7 +134,7 @@ def _sample(rows: _Rows, row: int, ids: Tensor, origin: Tensor, setup: Setup) ->
     chosen = ((origin == Origin.SAMPLED) | (origin == Origin.DEMO)).nonzero()
     length = int(chosen[0]) if len(chosen) else len(ids)
     digest = hashlib.sha256(repr(ids[:length].tolist()).encode()).hexdigest()[:16]
-    version = file.facts.version[i] if file.facts.version else 0
+    version = file.facts.version[i] if file.facts.version else None
     turns = _turns(ids, origin, setup, REASONS.get(rows.text("finish_reason", row) or ""), version)
     cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH
     name = rows.names[row]
@@ -152,13 +152,18 @@ def _sample(rows: _Rows, row: int, ids: Tensor, origin: Tensor, setup: Setup) ->
         reward=float(file.tensors["reward"][i]) if "reward" in file.tensors else math.nan,
         reward_parts={part: values[i] for part, values in file.facts.reward_parts.items()},
         truncated=cut,
-        status=Status.TRUNCATED if cut else Status.DONE,
+        status=Status.TRUNCATED if cut else Status.DONE if _ended(turns) else "",
         text=rows.text("text", row) or "",
     )
 
 
+def _ended(turns: Sequence[TurnSpan]) -> bool:
+    """Return whether it is known how a row ended."""
+    return bool(turns) and turns[-1].finish_reason is not FinishReason.UNKNOWN
+
+
 def _turns(
-    ids: Tensor, origin: Tensor, setup: Setup, reason: FinishReason | None, version: int
+    ids: Tensor, origin: Tensor, setup: Setup, reason: FinishReason | None, version: int | None
 ) -> tuple[TurnSpan, ...]:
     """Return the runs of tokens that the policy chose; ``reason`` is that of the last."""
     runs, at = list[tuple[int, int]](), 0
@@ -176,9 +181,10 @@ def _turns(
         ended = FinishReason.DEMO if demonstrated else FinishReason.STOP if stopped else FinishReason.UNKNOWN
         if ended is FinishReason.UNKNOWN and full:
             ended = FinishReason.LENGTH
-        turns.append(
-            TurnSpan(start, end, reason if last and reason and not demonstrated else ended, version, "")
-        )
+        if last and reason is not None and not demonstrated:
+            ended = reason
+        digest = "" if version is None else f"version {version}"  # "" is unknown
+        turns.append(TurnSpan(start, end, ended, version or 0, digest))
     return tuple(turns)
 
 
@@ -223,6 +229,8 @@ def _derived(table: StepTable) -> dict[str, float]:
     """Return the metrics that follow from the rows."""
     _, first = next(table.at_each_optimizer_step(), (0, table))  # before the policy moves
     metrics = reward_metrics(table.samples) | token_metrics(table) | kl_metrics(first)
+    if not any(sample.status for sample in table.samples):  # how rows ended is not known
+        metrics.pop("truncated/share", None)
     metrics |= entropy_metrics(table) | value_metrics(table) | _mismatch(table)
     known = table.stream("advantage")[table.policy]
     known = known[~known.isnan()]

@@ -32,7 +32,6 @@ from truing.lab.run import design
 from truing.lab.run.run_pool import RunPool, slots_for
 from truing.learner import memory_budget
 from truing.measurements import draw_audit, draw_replay
-from truing.measurements.plain_forward import plain_rounding
 from truing.models import forward_proof, lora
 from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
@@ -214,7 +213,6 @@ def test_an_adapter_forks_the_random_numbers_of_its_device(monkeypatch):
 def test_two_forwards_may_differ_by_more_on_cuda(on_cuda, monkeypatch):
     monkeypatch.setattr(forward_proof, "device_and_precision", lambda model: "cuda")
     assert forward_proof.rounding_tolerance(on_cuda, []) == forward_proof.TOLERANCE["cuda"]
-    assert plain_rounding(SimpleNamespace(model=on_cuda), []) is None
 
 
 def test_a_server_on_cuda_is_asked_for_a_longer_prompt(on_cuda, monkeypatch):
@@ -310,24 +308,64 @@ def moved(fact, device):
     if not isinstance(fact, dict):
         return fact
     inner = {name: moved(each, device) for name, each in fact.items()}
-    return inner | {"device": device} if {"device", "missed"} & fact.keys() else inner
+    return inner | {"device": device} if {"device", "missed", "trainer"} & fact.keys() else inner
 
 
-@pytest.mark.parametrize("code", ["OPT006", "SMP005", "SMP006", "SMP009"])
-def test_what_only_a_cpu_computes_exactly_is_not_proven_on_cuda(code):
-    verdicts = []
+def verdicts(code, step):
+    return [each.claim.verdict for each in examine(step, [RULES[code]])[0]]
+
+
+@pytest.mark.parametrize(
+    "code", ["OPT006", "OPT009", "RAT008", "REF004", "SMP004", "SMP005", "SMP006", "SMP009", "SMP012"]
+)
+def test_float32_is_proof_on_cuda_as_on_a_cpu(code):
+    example = RULES[code].example()
     for device in ("cpu", "cuda"):
+        assert verdicts(code, changed_step(example, facts=moved(dict(example.facts), device))) == [
+            Verdict.PROVEN
+        ]
+
+
+@pytest.mark.parametrize(
+    ("device", "times", "verdict"),
+    [("cpu", 30, Verdict.PROVEN), ("cuda", 30, Verdict.SUSPECT), ("cuda", 150, Verdict.PROVEN)],
+)
+def test_in_another_precision_cuda_needs_more_multiples_of_measured_rounding(device, times, verdict):
+    device = f"{device}, torch.bfloat16"
+    far, rounded = times * 0.02, {"rounding": 0.02}
+    of_tokens = dict.fromkeys(("trainer", "sampler", "old", "reference"), 0.01) | rounded
+    for code, stream in (("SMP004", "sampler"), ("SMP005", "trainer"), ("RAT008", "old")):
         example = RULES[code].example()
-        step = changed_step(example, facts=moved(dict(example.facts), device))
-        verdicts.append([each.claim.verdict for each in examine(step, [RULES[code]])[0]])
-    assert Verdict.PROVEN in verdicts[0]
-    assert Verdict.PROVEN not in verdicts[1]
+        values = of_tokens | {stream: far}
+        plain = example.facts["plain"] | values | {"device": device, "mean": values, "median": values}
+        assert verdicts(code, changed_step(example, facts={**example.facts, "plain": plain})) == [verdict]
+    for code, fact in (("OPT006", "gradient"), ("OPT009", "row_gradients")):
+        example = RULES[code].example()
+        known = example.facts[fact] | {"device": device, "difference": far / 4, "rounding": 0.005}
+        assert verdicts(code, changed_step(example, facts={**example.facts, fact: known})) == [verdict]
 
 
-def test_differences_on_cuda_are_no_bound_for_a_reference():
+def test_draws_prove_nothing_where_the_trainer_differs_from_a_plain_forward():
+    example = RULES["SMP009"].example()
+    plain = RULES["SMP005"].example().facts["plain"]
+    for trainer, verdict in ((plain["trainer"], Verdict.SUSPECT), (1e-6, Verdict.PROVEN)):
+        facts = {**example.facts, "plain": plain | {"trainer": trainer}, "null": {"logprob": 1e-6}}
+        assert verdicts("SMP009", changed_step(example, facts=facts)) == [verdict]
+
+
+def test_a_path_is_cut_beyond_measured_rounding_alone():
+    example = RULES["OPT009"].example()
+    for device, verdict in (("cpu", Verdict.PROVEN), ("cuda", Verdict.SUSPECT)):
+        cut = {"weight": "w", "moved": 3e-3, "silent": 1, "rounding": 1e-4}
+        whole = {"device": f"{device}, torch.bfloat16", "cosine": 1.0, "difference": 2e-6, "rounding": 4e-3}
+        known = example.facts["row_gradients"] | whole | {"missing_gradient": cut}
+        assert verdicts("OPT009", changed_step(example, facts={"row_gradients": known})) == [verdict]
+
+
+def test_differences_in_another_precision_are_no_bound_for_a_reference():
     example = RULES["REF002"].example()
     plain = {"trainer": 1e-6, "sampler": 1e-6}
-    for device, known in (("cpu", True), ("cuda", False)):
+    for device, known in (("cpu", True), ("cuda", True), ("cuda, torch.bfloat16", False)):
         step = changed_step(example, facts={**example.facts, "plain": plain | {"device": device}})
         assert (ref002.normal(step)[1] is not None) == known
 

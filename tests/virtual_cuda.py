@@ -24,8 +24,27 @@ ACROSS = {Tensor.copy_, Tensor.data.__set__, Tensor.type_as, torch._has_compatib
 NO_ARRAYS = {Tensor.numpy, Tensor.__array__}
 
 
+PRODUCTS = {
+    torch.nn.functional.linear,
+    torch.nn.functional.scaled_dot_product_attention,
+    *(torch.matmul, torch.mm, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.mm),
+}
+
+
 class VirtualCuda(TorchFunctionMode):
-    """Within it ``cuda`` is a device."""
+    """Within it ``cuda`` is a device; ``rounding`` last digits are random in its products."""
+
+    def __init__(self, rounding=0.0):
+        super().__init__()
+        self.rounding, self.generator = rounding, torch.Generator().manual_seed(0)
+
+    def rounded(self, product):
+        """A product as of sums in another order; so is its gradient."""
+        with torch._C.DisableTorchFunction():
+            noise = torch.rand(product.shape, generator=self.generator, dtype=torch.float32) - 0.5
+            # a factor in bfloat16 would be 1: the product is rounded, its factor is not
+            noisy = product.float() * (1 + self.rounding * torch.finfo(product.dtype).eps * noise)
+            return noisy.to(product.dtype)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: C901 - one case per kind
         kwargs = dict(kwargs or {})
@@ -49,6 +68,8 @@ class VirtualCuda(TorchFunctionMode):
         found = devices(func, args, kwargs)
         out = func(*args, **kwargs)
         device = target or (CUDA if CUDA in found else CPU if CPU in found else None)
+        if self.rounding and device == CUDA and func in PRODUCTS:
+            out = self.rounded(out)
         if device is None and not any(isinstance(each, Tensor) for each in tree_leaves((args, kwargs))):
             device = CPU  # a new tensor
         for each in tree_leaves(out):
@@ -165,8 +186,8 @@ def float32_or(product):
 
 
 @contextmanager
-def virtual_cuda():
-    """Within the block torch has a CUDA device."""
+def virtual_cuda(rounding=0.0):
+    """Within the block torch has a CUDA device, whose products round at random."""
     nothing = types.SimpleNamespace(wait_stream=lambda other: None)
     free = (8_000_000_000, 16_000_000_000)
     fakes = {
@@ -193,6 +214,6 @@ def virtual_cuda():
         patch("torch.Generator", Generator),
         patch("torch.mm", float32_or(torch.mm)),
         patch("torch.bmm", float32_or(torch.bmm)),
-        VirtualCuda(),
+        VirtualCuda(rounding),
     ):
         yield

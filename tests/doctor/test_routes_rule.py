@@ -78,9 +78,11 @@ def test_what_wrong_routes_explain_is_no_proof_of_another_cause(rule, wrong):
     assert verdicts(rule.RULE, step, HEALTHY | wrong) == [Verdict.SUSPECT]
 
 
-def test_on_a_gpu_nothing_is_proven():
-    (claim,) = claims(record=FITS | {"here": 0.9, "before": 0.0}, device="cuda, torch.bfloat16")
-    assert claim.verdict is Verdict.SUSPECT
+@pytest.mark.parametrize("sets", [31.0, 32.0])
+def test_in_another_precision_a_record_of_many_sets_is_proof_on_each_device(sets):
+    for device in ("cpu, torch.bfloat16", "cuda, torch.bfloat16"):
+        (claim,) = claims(record=FITS | {"here": 0.9, "before": 0.0, "sets": sets}, device=device)
+        assert claim.verdict is (Verdict.PROVEN if sets >= 32 else Verdict.SUSPECT)
 
 
 @pytest.mark.parametrize(

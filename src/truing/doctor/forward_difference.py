@@ -59,7 +59,7 @@ class ForwardDifference(NamedTuple):
         return stream in self.largest and not self.differs(stream)
 
     def is_certain(self, stream: str) -> bool:
-        """Return whether a difference is proof: measured on a CPU; in another precision, of most tokens.
+        """Return whether a difference is proof: measured in float32; in another precision, of most tokens.
 
         With a router, rounding may move a few tokens by as much as any fault. Along wrong routes a plain
         forward is not the policy's, but the reference has none on record.
@@ -67,9 +67,9 @@ class ForwardDifference(NamedTuple):
         if self.other_routes and stream != "reference":
             return False
         if (rounding := _rounding(stream)) in self.rounding:
-            most = self.median.get(stream, 0.0) > max(MIN_DIFFERENCE, NULL_MULTIPLES * self.mean[rounding])
-            return most and self.device.startswith("cpu") and not self.noisy
-        return self.null is not None and self.device == "cpu"
+            least = float32.proof_multiples(self.device) * self.mean[rounding]
+            return self.median.get(stream, 0.0) > max(MIN_DIFFERENCE, least) and not self.noisy
+        return self.null is not None and float32.computes_in_float32(self.device)
 
     def _most_off(self, stream: str) -> bool:
         """Return whether in float32 the median exceeds rounding."""
@@ -112,7 +112,7 @@ def forward_difference(step: Step, stream: str) -> ForwardDifference:
     row = next((index for index, row in enumerate(step.samples) if row.sample_id == sample), None)
     device = plain.get("device", "cpu")
     # in another precision a plain forward may be equal in two shapes, and still differ in a batch
-    itself = plain.get("itself") if device == "cpu" else None
+    itself = plain.get("itself") if float32.computes_in_float32(device) else None
     return ForwardDifference(
         plain.get("tokens", 0),
         {name: plain[name] for name in STREAMS if name in plain},

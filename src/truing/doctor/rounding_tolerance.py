@@ -24,6 +24,24 @@ of the rounding, and a last digit of a log-probability, 5e-7, even if flash atte
 FEW = 8
 """The fewest tokens for a median."""
 
+PROOF_MULTIPLES, ELSEWHERE_MULTIPLES = 20, 100
+"""Multiples of measured random rounding that prove a difference in another precision than float32, on a CPU
+and on other devices: healthy runs have been compared on CPUs, and no order of a sum rounds a hundred times as
+much as another."""
+
+
+def computes_in_float32(device: str) -> bool:
+    """Return whether a forward on record computed in float32 throughout, as "cpu" and "cuda" say.
+
+    "cuda, torch.bfloat16" names another precision, as "cuda, products rounded to 0.001" does (TF32).
+    """
+    return "," not in device
+
+
+def proof_multiples(device: str) -> float:
+    """Return the multiples of measured random rounding on a device that prove a difference."""
+    return PROOF_MULTIPLES if device.startswith("cpu") else ELSEWHERE_MULTIPLES
+
 
 def measured_rounding(facts: Mapping[str, Any]) -> float | None:
     """Return the difference of a plain forward from itself under random rounding, nats; None if not measured.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
+from truing.doctor.rounding_tolerance import computes_in_float32
 
 FEW, ENOUGH = 8, 32
 """The fewest sets of experts for a claim, and for proof in another precision than float32."""
@@ -16,8 +17,8 @@ MANY, BETTER = 0.5, 0.25
 """Share of sets that differ, and the part of it that may remain if the record is placed otherwise."""
 
 EXACT_SCORES, COARSE_SCORES, FAR_SCORES = 1e-3, 0.1, 0.25
-"""Relative difference of scores that rounding explains in float32 on a CPU, and elsewhere; and proof in
-another precision, where the router's formula is known up to 0.05."""
+"""Relative difference of scores that rounding explains in float32, and in another precision; and proof there,
+where the router's formula is known up to 0.05."""
 
 PLACES = {
     "before": "each token has the routes of the token before it",
@@ -43,7 +44,7 @@ class RouteDifference(NamedTuple):
     @property
     def have_other_scores(self) -> bool:
         """Return whether scores along the record are not the router's."""
-        return self.scores > (EXACT_SCORES if self.device == "cpu" else COARSE_SCORES)
+        return self.scores > (EXACT_SCORES if computes_in_float32(self.device) else COARSE_SCORES)
 
     @property
     def are_of_other_tokens(self) -> bool:
@@ -51,12 +52,12 @@ class RouteDifference(NamedTuple):
         return self.record["sets"] >= FEW and self.record["here"] > max(MANY, 2 * self.rounding)
 
     def is_certain(self, shares: Mapping[str, float]) -> bool:
-        """Return whether sets of experts are proof: on a CPU, and not of a few tokens if rounding decides."""
-        return self.device == "cpu" or (self.device.startswith("cpu") and shares["sets"] >= ENOUGH)
+        """Return whether sets of experts are proof: not of a few tokens where rounding decides."""
+        return computes_in_float32(self.device) or shares["sets"] >= ENOUGH
 
     def are_scores_certain(self) -> bool:
         """Return whether a difference of scores is proof."""
-        return self.device == "cpu" or (self.device.startswith("cpu") and self.scores > FAR_SCORES)
+        return computes_in_float32(self.device) or self.scores > FAR_SCORES
 
 
 def route_difference(step: Step) -> RouteDifference:

@@ -6,7 +6,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from truing.distributed.sharding import computing_device
 from truing.doctor.oracle.forward import plain_logprobs, support_distances
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
@@ -16,7 +15,7 @@ from truing.measurements.measurement import Measurement
 from truing.measurements.row_logits import model_logits, row_logits
 from truing.models.forward.collate import collate
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
-from truing.models.forward.score import causal_model, computed_precision, score
+from truing.models.forward.score import computed_precision, score
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.ops.kl import kl_k3
@@ -46,8 +45,7 @@ class PlainForward(Measurement):
         with without_dropout(learner):
             together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
             null = null_facts(rows, together, alone)
-            if (rounding := plain_rounding(learner, rows)) is not None:
-                null["rounding"] = rounding
+            null["rounding"] = plain_rounding(learner, rows)
             allowed = allowed_ids(self.step.sampler, self.step.samples.tasks)
             self.found = {"null": null, "plain": plain_facts(learner, rows, together, alone, allowed)}
 
@@ -147,15 +145,13 @@ def _support_distances(learner: Learner, row: Sample, place_K: Tensor, allowed: 
 
 
 @torch.no_grad()
-def plain_rounding(learner: Learner, rows: Sequence[Sample]) -> float | None:
-    """Return how far random rounding moves a plain forward of the first rows; None unless on a CPU.
+def plain_rounding(learner: Learner, rows: Sequence[Sample]) -> float:
+    """Return how far random rounding moves a plain forward of the first rows.
 
     Another shape of the same forward measures less, and often gives the same bits. It is the largest, over
     tokens, root mean square of the difference over the vocabulary, in nats at the row's temperature. One
     token's own difference would be 0 where that token is certain.
     """
-    if computing_device(causal_model(learner.model)).type != "cpu":
-        return None  # there the trainer may compute in bfloat16, a plain forward not
     roundings, computed = list[float](), 0
     for index, row in enumerate(rows):
         if computed >= ROUNDED_TOKENS:

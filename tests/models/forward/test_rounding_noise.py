@@ -4,11 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from truing.models.forward.rounding_noise import random_rounding
+from truing.models.forward.rounding_noise import (
+    device_and_precision,
+    is_coarse,
+    product_rounding,
+    random_rounding,
+)
 
 
 class Layers(nn.Module):
     """Two linear layers with an activation between them."""
+
+    device = torch.device("cpu")
 
     def __init__(self, dtype):
         super().__init__()
@@ -68,3 +75,22 @@ def test_the_global_random_state_stays():
     model, before = Layers(torch.float32), torch.get_rng_state()
     results(model, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_rounding_of_products_is_measured(monkeypatch):
+    """A device that multiplies in TF32 keeps 10 bits, whatever setting makes it do so."""
+    cpu, exact = torch.device("cpu"), torch.Tensor.__matmul__
+    product_rounding.cache_clear()
+    assert product_rounding(cpu) < 2.0**-23
+    assert device_and_precision(Layers(torch.float32)) == "cpu"
+
+    def coarse(left, right):
+        return exact(
+            *(each.view(torch.int32).bitwise_and(-1 << 13).view(torch.float32) for each in (left, right))
+        )
+
+    product_rounding.cache_clear()
+    monkeypatch.setattr(torch.Tensor, "__matmul__", coarse)
+    assert 2.0**-11 < product_rounding(cpu) < 2.0**-9
+    assert is_coarse(device_and_precision(Layers(torch.float32)))
+    product_rounding.cache_clear()

@@ -14,12 +14,13 @@ differ by two thousandths, the normal difference is measured: the trainer agains
 micro-batches. In float32 twenty times that is allowed, or twice the last digit of the largest attention
 score: fused attention knows its softmax no better in the backward pass. In another precision it is three
 times the normal difference, or three times the change by random rounding if that is larger: healthy runs
-reach 1.2 times.
+reach 1.2 times. Twenty times the change by random rounding is proof there, on a GPU a hundred times, and a
+quarter of the gradient at least.
 
 Healthy look-alikes: A difference of a hundredth in bfloat16, if the trainer is as far from itself. Samples
 without an advantage, whose gradient is 0 in both. A run that diverges: attention scores of some 100,000
-change 3 % of the gradient. On a GPU the comparison is never proof, nor in a mixture of experts along wrong
-routes, whose result it is (SMP012).
+change 3 % of the gradient. In a mixture of experts along wrong routes the comparison is never proof: it is
+their result (SMP012).
 
 Fix: The angle shows the cause. The same direction with another length is a denominator or a weight; a right
 angle is other samples, or a detached part; the opposite direction is a sign.
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
+from truing.doctor.rounding_tolerance import computes_in_float32, proof_multiples
 from truing.doctor.route_difference import are_routes_wrong
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -80,16 +82,15 @@ class Measured(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Return whether it is float32 on a CPU, or another precision with a large difference.
+        """Return whether it is float32, or another precision with a large difference.
 
         With wrong routes it is their result (SMP012), and the angle says nothing of the loss.
         """
         if self.other_routes:
             return False
         if self.rounding is None:
-            return self.device == "cpu"
-        far = self.difference > max(TIMES * self.rounding, FAR * self.plain)
-        return far and self.device.startswith("cpu")
+            return computes_in_float32(self.device)
+        return self.difference > max(proof_multiples(self.device) * self.rounding, FAR * self.plain)
 
 
 def measure(step: Step) -> Sequence[tuple[str, Measured]]:

@@ -14,15 +14,14 @@ vector: length, angle, and the length of the difference. In TRL the sum is that 
 sample, with the token gradients of the trainer's own loss. With several processes (ranks) it is over the
 samples of all, whose losses DDP averages, and is compared with the gradient of each. In another precision
 than float32 the check computes the sum once more with random rounding in each module: four times that change
-is allowed, and twenty times is proof. The check changes a weight without a gradient by a hundredth: if
-log-probabilities change, and half as much with half the change, a path is cut. In another precision it
-changes by a sixth, and the change must be twenty times that by random rounding.
+is allowed, and twenty times is proof, on a GPU a hundred times. The check changes a weight without a gradient
+by a hundredth: if log-probabilities change, and half as much with half the change, a path is cut. In another
+precision it changes by a sixth, and the change must be twenty times that by random rounding.
 
 Healthy look-alikes: Rounding in another order, a few millionths in float32; more in a run that diverges,
 whose attention scores are so large that their last digit shows: twice that is allowed. Certain tokens, whose
 gradient is rounding. A of an adapter whose B is still 0: it has no gradient, and changes nothing. Dropout and
-noise, which make another gradient each time: the rule does not compare them. On a GPU the comparison is never
-proof.
+noise, which make another gradient each time: the rule does not compare them.
 
 Fix: The angle shows the cause. The opposite direction is a sign. The same direction with another length is
 a micro-batch that counts twice, a wrong number of accumulated micro-batches, or a clip of each. Anything
@@ -38,7 +37,7 @@ from typing import NamedTuple
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES
-from truing.doctor.rounding_tolerance import least_effect
+from truing.doctor.rounding_tolerance import least_effect, proof_multiples
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
 from truing.doctor.rules.opt006 import compared, differ, reading
@@ -66,7 +65,7 @@ class Measured(NamedTuple):
     least: float  # nats per unit of token gradient beyond rounding
     ranks: int
     alone: list[int]  # ranks whose gradient is that of their own samples
-    measured: bool = False  # whether the effect of rounding was measured, on a CPU
+    sure: bool = False  # whether that effect is proof
 
 
 def measure(step: Step) -> Measured:
@@ -81,7 +80,9 @@ def measure(step: Step) -> Measured:
         if not differ(compared(known | own), RELATIVE, MEAN_MULTIPLES)
     ]
     cause = (cut["weight"], cut["moved"], cut["silent"], least)
-    sure = "rounding" in cut and known["device"].startswith("cpu")
+    sure = gradients.sure
+    if "rounding" in cut:
+        sure = cut["moved"] > proof_multiples(known["device"]) * cut["rounding"]
     return Measured(gradients, known["free"], *cause, ranks, alone, sure)
 
 
@@ -110,7 +111,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
     if measured.moved > measured.least:
         yield Claim(
-            Verdict.PROVEN if measured.measured else verdict,
+            Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
             f"no gradient reaches {measured.weight}, although the answers depend on it: the path is cut",
             got=f"0 at {measured.silent} weights; changing this one by a hundredth moves log-probabilities by"
             f" {measured.moved:.2g} nats",

@@ -13,7 +13,7 @@ shape, or in another precision than float32 under random rounding.
 
 Healthy look-alikes: Optimizer steps after the first, whose weights have moved: the rule does not compare
 those. Old log-probabilities that the sampler recorded, which may differ from any forward of the trainer:
-SMP004 covers those. On a GPU the comparison is never proof.
+SMP004 covers those.
 
 Fix: Compute old log-probabilities once for each batch, before its first optimizer step, with the same code,
 ids and temperature as the loss, and keep them by the id of the sample.

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_token_gradients
-from truing.doctor.rounding_tolerance import stage_rounding, tolerance, typical
+from truing.doctor.rounding_tolerance import computes_in_float32, stage_rounding, tolerance, typical
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -78,13 +78,13 @@ def measure(step: Step) -> Measured:
 
 
 def normal(step: Step) -> tuple[float | None, float | None, float | None]:
-    """Return differences on a CPU, nats: trainer from itself; either from a plain forward; that from itself.
+    """Return differences in float32: trainer from itself; either from a plain forward; that from itself.
 
-    None is unknown. The second is of this step, the others are the last measurements in the stage.
+    In nats; None is unknown. The second is of this step, the others are the last measurements in the stage.
     """
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
     compared = [each["plain"] for each in facts if "plain" in each]
-    if compared and compared[-1].get("device", "cpu") != "cpu":
+    if compared and not computes_in_float32(compared[-1].get("device", "cpu")):
         return None, None, None
     plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]

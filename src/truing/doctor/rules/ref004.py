@@ -12,7 +12,7 @@ difference is the trainer from itself on the same tokens, in another shape. If t
 from its plain forward as well, the code that scores both is wrong, and SMP005 comes first.
 
 Healthy look-alikes: A reference far from the policy: the rule compares the reference with itself. Rounding,
-which is 1e-5 in float32 on a CPU; on a GPU a difference is only suspect.
+which is 1e-5 in float32, and is measured in another precision.
 
 Fix: Give the reference the sampled ids, with their positions, and score it with the code that scores the
 policy. Inspect the sample with `truing tokens`.

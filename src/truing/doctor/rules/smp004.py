@@ -12,12 +12,13 @@ How it is measured: The check scores some samples once more, one at a time, with
 the declared sampling parameters, and compares both log-probabilities of each token with it. In float32
 forty times the difference of a plain forward from itself in another shape is allowed. Without that
 measurement, two thousandths of a nat, or forty times the trainer's difference from itself. In another
-precision it is four times the mean change by random rounding. The declared truncation is computed again
+precision it is four times the mean change by random rounding; most tokens twenty times off are proof, on a
+GPU a hundred times. The declared truncation is computed again
 from the plain forward, and it is measured by how many nats that would have to differ to give the recorded
 ids; the same tolerance holds.
 
-Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
-there the comparison is never proof. Log-probabilities of 0 of the only possible tokens. In a mixture of
+Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens.
+Log-probabilities of 0 of the only possible tokens. In a mixture of
 experts whose recorded routes are wrong (SMP012) the plain forward is not the sampler's, and nothing is proof.
 
 Fix: Compare the sampling parameters with the engine's settings: temperature, truncation, penalties, banned

@@ -11,11 +11,12 @@ How it is measured: The check scores some samples once more, one at a time, with
 the declared sampling parameters. In float32 forty times the difference of a plain forward from itself in
 another shape is allowed. Without that measurement, two thousandths of a nat, or forty times the trainer's
 difference from itself in other micro-batches. In another precision the mean over tokens counts: four times
-the change by random rounding is allowed, and twenty times is proof. If the sampler is as far off, both
+the change by random rounding is allowed, and twenty times at most tokens is proof, on a GPU a hundred times.
+If the sampler is as far off, both
 differ from the declared sampling parameters.
 
-Healthy look-alikes: A forward in bfloat16, which is off by a tenth of a nat at single tokens; on a GPU the
-comparison is never proof. Differences of 5e-5 nats between a sample alone and the same sample among others.
+Healthy look-alikes: A forward in bfloat16, which is off by a tenth of a nat at single tokens. Differences of
+5e-5 nats between a sample alone and the same sample among others.
 
 Fix: Score one sample alone and inside its batch. A difference between the two is padding, positions or the
 mask between packed rows. If both agree, check the sampling parameters: temperature, penalties, support.

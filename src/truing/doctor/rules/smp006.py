@@ -11,8 +11,8 @@ How it is measured: The same samples are scored together, one by one, and by a p
 padding; the largest difference over all trained tokens. Where the sum of the gradients of smaller
 micro-batches is not the optimizer's gradient (OPT009), the log-probabilities of both are compared too.
 
-Healthy look-alikes: Rounding: 4e-5 nats in float32 with the size of the batch. On a GPU in bfloat16 the
-rule is never proof.
+Healthy look-alikes: Rounding: 4e-5 nats in float32 with the size of the batch. In another precision the rule
+is never proof.
 
 Fix: Give each sample position ids from 0, and a mask that excludes padding and neighbours. Then score one
 sample alone and in a batch, and compare.
@@ -26,8 +26,8 @@ from typing import NamedTuple
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES
+from truing.doctor.rounding_tolerance import computes_in_float32, tolerance
 from truing.doctor.rounding_tolerance import measured_rounding as rounding
-from truing.doctor.rounding_tolerance import tolerance
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import compared, differ
 from truing.doctor.rules.opt009 import RELATIVE
@@ -37,7 +37,7 @@ APART = 1e-2
 """Nats beyond rounding in float32, without a measurement."""
 
 BY_SIZE = 1e-4
-"""Nats between forwards in float32 on a CPU whose gradients differ by more than rounding."""
+"""Nats between forwards in float32 whose gradients differ by more than rounding."""
 
 
 class Measured(NamedTuple):
@@ -46,7 +46,7 @@ class Measured(NamedTuple):
     together: float  # of samples in a batch from a plain forward
     alone: float  # of the same samples one by one from a plain forward
     apart: float  # between the two
-    coarse: bool  # not in float32 on a CPU
+    coarse: bool  # not in float32
     bound: float  # of rounding
     by_size: float = 0.0  # between smaller micro-batches and the trainer's own, whose gradients differ
 
@@ -55,14 +55,16 @@ def measure(step: Step) -> Measured:
     """Read the comparisons recorded with the step."""
     sums = step.facts.get("row_gradients", {})
     by_size = 0.0
-    if sums.get("device") == "cpu" and differ(compared(sums), RELATIVE, MEAN_MULTIPLES):
+    fine = bool(sums) and computes_in_float32(sums["device"])
+    if fine and differ(compared(sums), RELATIVE, MEAN_MULTIPLES):
         by_size = sums.get("logprob", 0.0)
     plain = step.facts.get("plain", {})
     if "alone" not in plain or "null" not in step.facts:
         return Measured(0.0, 0.0, 0.0, False, APART, by_size)
     apart = step.facts["null"]["logprob"]
     bound = tolerance(rounding(step.facts), None, APART, plain["tokens"]) or APART
-    return Measured(plain["trainer"], plain["alone"], apart, plain["device"] != "cpu", bound, by_size)
+    coarse = not computes_in_float32(plain["device"])
+    return Measured(plain["trainer"], plain["alone"], apart, coarse, bound, by_size)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:

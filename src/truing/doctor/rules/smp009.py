@@ -25,8 +25,9 @@ whole is allowed, and in another precision than float32 four times the change of
 of a log-probability) by random rounding, or four times the difference of vLLM's scores at its publication.
 There a race under top-k, top-p or min-p is not replayed, since rounding decides which ids they keep. A
 sampler with random numbers that are not known, as vLLM on a GPU: the check does not replay it, and bets on
-its draws (SMP007). On a GPU the comparison is never proof, nor in a mixture of experts along wrong routes
-(SMP012).
+its draws (SMP007). In another precision than float32 it is proof if a tenth of the tokens are off by more
+than that. Nothing is where the trainer, whose distributions are replayed, differs from a plain forward
+(SMP005), or takes wrong routes in a mixture of experts (SMP012).
 
 Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and
 penalties.
@@ -39,8 +40,9 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
-from truing.doctor.forward_difference import MEAN_MULTIPLES, NULL_MULTIPLES
+from truing.doctor.forward_difference import MEAN_MULTIPLES, NULL_MULTIPLES, forward_difference
 from truing.doctor.oracle.draw_replay import TOLERANCE
+from truing.doctor.rounding_tolerance import computes_in_float32
 from truing.doctor.route_difference import are_routes_wrong
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
@@ -50,8 +52,9 @@ AGREE = 1e-3
 """Nats: RAT002 reports a larger difference of trainer and sampler, and only an audit checks those draws."""
 
 SEVERAL, MANY = 2, 0.1
-"""Tokens, and their share, beyond rounding in another precision than float32: a router moves one
-by choosing another expert."""
+"""Tokens, and their share, beyond rounding in another precision than float32: a router moves one by choosing
+another expert, and on a device that rounds five times as coarsely as random rounding, one of a hundred
+tokens would be beyond four times its largest change."""
 
 
 class Measured(NamedTuple):
@@ -65,6 +68,7 @@ class Measured(NamedTuple):
     instead: str  # the setting that gives every token; "" without one
     device: str
     other_routes: bool  # whether the distributions are of other experts than the sampler's
+    other_trainer: bool  # whether the trainer, which computes them, differs from a plain forward
     row: int | None
     token: int
 
@@ -77,12 +81,12 @@ class Measured(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Return whether it is float32 on a CPU, or another precision with many misses."""
-        if self.other_routes:
+        """Return whether it is float32, or another precision with many misses."""
+        if self.other_routes or self.other_trainer:
             return False
         if self.rounding is None:
-            return self.device == "cpu"
-        return self.device.startswith("cpu") and self.missed >= MANY * self.tokens
+            return computes_in_float32(self.device)
+        return self.missed >= MANY * self.tokens
 
 
 def measure(step: Step) -> Measured:
@@ -101,7 +105,8 @@ def measure(step: Step) -> Measured:
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
     null = next((each["null"]["logprob"] for each in reversed(facts) if "null" in each), itself)
     counts = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
-    about = replay.get("instead", ""), replay.get("device", "cpu"), are_routes_wrong(step)
+    other_trainer = "plain" in step.facts and forward_difference(step, "trainer").differs("trainer")
+    about = replay.get("instead", ""), replay.get("device", "cpu"), are_routes_wrong(step), other_trainer
     return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))
 
 

@@ -16,7 +16,7 @@ which is found on its own selection.
 Healthy look-alikes: An engine that rounds otherwise selects other experts near ties, for a tenth of the
 tokens in bfloat16; placed otherwise the record fits worse. A router with nearly equal probabilities. In
 another precision than float32 a record is proof only if 32 sets were compared and another place fits, and
-scores only if they are a quarter off; on a GPU nothing is. The rule does not apply to an engine that returns
+scores only if they are a quarter off. The rule does not apply to an engine that returns
 no routes.
 
 Fix: Index routes as ids are: row t belongs to token t, and the last sampled token has none until the next

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
-from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.types.sample import SampleFacts
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import permutation
@@ -70,7 +70,7 @@ def plain_facts(
         reference: returns a context manager of the reference model; None if there is none.
     """
     differences, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
-    coarse = device != "cpu"
+    coarse = is_coarse(device)
     for index, places in rows:
         row, part, sample = sample_of(step, index, sampling_params)
         place, plain_K = (row.sample_id, places), logprobs(model, sample, places)

@@ -20,7 +20,7 @@ from truing.measurements.gradient_comparison import (
 )
 from truing.measurements.weight_digests import rotating_slice
 from truing.measurements.weights_without_gradient import missing_gradient
-from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.types.sampling_params import SamplingParams
 from truing.types.weight_facts import GradientDifference, MissingGradient
 
@@ -73,7 +73,7 @@ def gradient_sum_facts(
     about: dict[str, Any] = gradient_mass(
         clip_factor * step.tokens["token_gradient"], step.tokens["new_logprob"]
     ) | {"rows": len(step.samples), "device": device}
-    if device != "cpu":
+    if is_coarse(device):
         # summed in the weights' precision, as a trainer sums micro-batches
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         again_P = ranks.together("each row rounded", lambda: add_rows(again, rounded=True))

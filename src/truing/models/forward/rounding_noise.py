@@ -5,6 +5,7 @@ module. Random rounding measures the effect on the result, as Monte Carlo arithm
 (https://en.wikipedia.org/wiki/Monte_Carlo_arithmetic). It needs no copy of the weights in higher precision.
 """
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +19,8 @@ from truing.distributed.sharding import computing_device, computing_dtype
 FINE_DTYPES = {"torch.float32", "torch.float64"}
 """Weight dtypes whose rounding is not measured."""
 
-MATMUL_ROUNDING = {"high": 2.0**-10, "medium": 2.0**-7}
-"""The last digit of a float32 matrix product if torch multiplies in TF32 or bfloat16."""
+FINE_PRODUCT = 2.0**-20
+"""Relative rounding of a product in float32, which is 2⁻²⁴; 2⁻¹⁰ in TF32, 2⁻⁷ in bfloat16."""
 
 
 def device_and_precision(model: nn.Module) -> str:
@@ -32,8 +33,8 @@ def device_and_precision(model: nn.Module) -> str:
     dtypes = {str(dtype) for dtype in (computing_dtype(model), *held)}
     if coarse := sorted(dtypes - FINE_DTYPES):
         return f"{kind}, {' and '.join(coarse)}"
-    precision = torch.get_float32_matmul_precision()
-    return f"{kind}, {precision} precision" if precision in MATMUL_ROUNDING else kind
+    rounding = product_rounding(computing_device(model))
+    return kind if rounding < FINE_PRODUCT else f"{kind}, products rounded to {rounding:.1g}"
 
 
 def is_coarse(device: str) -> bool:
@@ -41,12 +42,25 @@ def is_coarse(device: str) -> bool:
     return "," in device
 
 
-def rounding_unit(dtype: torch.dtype) -> float:
-    """Return the relative rounding unit of a matrix product in this dtype."""
+@functools.cache
+def product_rounding(device: torch.device) -> float:
+    """Return the largest relative rounding of a product in a float32 matrix product, measured once.
+
+    Several settings of torch make a device multiply in TF32 or bfloat16, and not each device obeys each one.
+    """
+    column_N1 = torch.linspace(1, 2, 256, device=device)[:, None]
+    row_1N = torch.linspace(1, 2, 251, device=device)[None]
+    left_NK, right_KN = (torch.zeros(shape, device=device) for shape in ((256, 64), (64, 251)))
+    left_NK[:, :1], right_KN[:1] = column_N1, row_1N  # one product each: the other 63 are 0
+    exact_NN = column_N1.double() * row_1N.double()
+    with torch.autocast(device.type, enabled=False):
+        return float(((left_NK @ right_KN).double() / exact_NN - 1).abs().max())
+
+
+def rounding_unit(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the relative rounding unit of a matrix product in this dtype on a device."""
     finest = torch.finfo(dtype).eps
-    if dtype is not torch.float32:
-        return finest
-    return MATMUL_ROUNDING.get(torch.get_float32_matmul_precision(), finest)
+    return max(finest, product_rounding(device)) if dtype is torch.float32 else finest
 
 
 class _Rounded(torch.autograd.Function):
@@ -84,7 +98,7 @@ def random_rounding(model: nn.Module, seed: int, dtype: torch.dtype = torch.floa
         device = output.device
         if device not in generators:
             generators[device] = torch.Generator(device).manual_seed(seed)
-        last_digit = max(rounding_unit(output.dtype), torch.finfo(dtype).eps)
+        last_digit = max(rounding_unit(output.dtype, device), torch.finfo(dtype).eps)
         return _Rounded.apply(output, last_digit, generators[device])
 
     modules = [module for module in model.modules() if not any(module.children())]

@@ -16,6 +16,9 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
+# The files with a test that needs something: each process collects them, and all others take half a minute.
+files_with = $$(grep -rlE "$(1)" tests --include="test_*.py")
+
 .PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit peers test-floors lint clean
 
 install: .venv/.installed
@@ -63,7 +66,7 @@ test: .venv/.dev
 
 # Whole runs: ranks, Ray, restarts, planted faults.
 test-integration: .venv/.dev
-	$(BIN)/pytest $(PARALLEL) -m "integration and not slow and not quantization"
+	$(BIN)/pytest $(PARALLEL) -m "integration and not slow and not quantization" $(call files_with,mark.integration)
 
 test-full: test test-integration
 	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization and not engines and not browser"
@@ -78,12 +81,11 @@ soak: .venv/.dev
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl
-	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m "data and not engines"
+	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m "data and not engines" $(call files_with,mark.data|published)
 
 # With a base in 4 bits. peft imports bitsandbytes wherever it is installed, which takes a second in each process.
 test-quantization: .venv/.dev .venv/bitsandbytes
-	PYTHONPATH=$(CURDIR)/.venv/bitsandbytes $(BIN)/pytest $(PARALLEL) -m "quantization and not slow" \
-	  $$(grep -rl mark.quantization tests --include="test_*.py")
+	PYTHONPATH=$(CURDIR)/.venv/bitsandbytes $(BIN)/pytest $(PARALLEL) -m "quantization and not slow" $(call files_with,mark.quantization)
 
 # Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path. SLOW=1: also the slow one.
 test-browser: .venv/.dev

@@ -78,6 +78,7 @@ def test_ranks_killed_at_random_moments_leave_the_same_bits(launcher, seed, star
     assert_same_run(alone.run, training.run, audits=False)
 
 
+@pytest.mark.slow
 def test_the_launcher_is_killed(start, undisturbed):
     """Its ranks end too: they would train on beside a run that resumes."""
     training = start("torchrun")

@@ -43,6 +43,7 @@ def test_the_parts_of_two_ranks_are_the_weights(tmp_path):
     assert process.returncode == 0, process.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_fsdp_holds_the_parts_of_two_ranks_in_main_memory():
     process = two_ranks("tiny", "float32", "tiny-moe", "bfloat16", OFFLOAD="1")
     assert process.returncode == 0, process.stderr[-3000:]

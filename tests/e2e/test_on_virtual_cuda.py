@@ -13,9 +13,12 @@ from dev.faults.run_fault import run_fault
 GRAPHS = {"model.cuda_graphs": True}
 RUNS = {
     "adapter-0": {"model.dtype": "bfloat16", **GRAPHS, "sft.steps": 2, "grpo.steps": 3},
-    "mask-shifted": {"sft.steps": 2, "grpo.steps": 2},
+    "old-noisy": {"sft.steps": 2, "grpo.steps": 2},
 }
-MORE_RUNS = {"ppo-0": {}, "on-policy-0": {}, "penalties-0": GRAPHS, "weight-noise": {}}
+MORE_RUNS = {
+    **{"ppo-0": {}, "on-policy-0": {}, "penalties-0": GRAPHS, "weight-noise": {}, "mask-shifted": {}},
+    **{"layer-detached": {}, "stale-sampler": {}},
+}
 """By fault or healthy run: what else its recipe says."""
 
 
@@ -39,9 +42,9 @@ def test_devices_do_not_mix():
 
 
 def judged(name, changes):
-    """The outcome of a fault or healthy run on a virtual device."""
+    """The outcome of a fault or healthy run on a virtual device whose products round at random."""
     fault = runs()[name]
-    with virtual_cuda():
+    with virtual_cuda(rounding=1.0):
         outcome = run_fault(replace(fault, changes={**fault.changes, "model.device": "cuda", **changes}))
     assert outcome.error == ""
     assert not fault.healthy or not outcome.fired

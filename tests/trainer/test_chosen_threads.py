@@ -49,7 +49,7 @@ def test_a_larger_model_takes_torchs_threads_on_usable_cores(monkeypatch, count,
     assert chosen_threads(Model(count)) == expected
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_starts_beside_each_other_choose_one_number():
     script = """
 import torch

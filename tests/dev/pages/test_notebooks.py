@@ -26,10 +26,6 @@ LEARNS = {"first-run": 0.1, "own-agent": 0.3}
 """Mean rewards that training exceeds, where the base has 0."""
 
 
-TRAINS = ["first-run", "own-agent"]
-"""Notebooks that train for a minute or two."""
-
-
 def outputs(notebook) -> str:
     """All texts that the cells of a notebook print and return."""
     parts = [each for cell in notebook.cells if cell.cell_type == "code" for each in cell.outputs]
@@ -61,9 +57,7 @@ def test_a_notebook_is_committed_as_it_was_run(name):
     assert not re.search(r"\d{4}-\d\d-\d\dT", text)
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    "name", ["find-the-bug", *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWS)
 def test_a_notebook_runs(name):
     check(name, executed(FOLDER / f"{name}.ipynb"))

@@ -29,7 +29,7 @@ def test_forks_are_trained_in_pairs_and_a_repeated_command_goes_on(tmp_path):
     assert json.loads(first.out)["arms"][0]["differences"] == []
     assert "up to 0 pairs in 0 minutes" in first.err
 
-    again = truing("why", run, "--experiment", "--minutes", "0.7", "--steps", "9", "--jobs", "2", "--json")
+    again = truing("why", run, "--experiment", "--minutes", "0.2", "--steps", "9", "--jobs", "2", "--json")
     facts = json.loads(again.out)
     assert facts["steps"] == 2  # as registered
     assert all(len(arm["differences"]) >= 1 for arm in facts["arms"])

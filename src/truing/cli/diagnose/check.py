@@ -24,6 +24,10 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         list[str] | None,
         typer.Argument(help="key=value, as in env.train=100; of a trace a setting, as in advantage=loo"),
     ] = None,
+    setup: Annotated[
+        Path | None,
+        typer.Option(help="Of a trace: its trainer's configuration file (verl, NeMo-RL, prime-rl)."),
+    ] = None,
     select: Annotated[list[str] | None, typer.Option(help="Rules or families, such as MSK,RAT001.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Rules or families to skip.")] = None,
     static: Annotated[bool, typer.Option("--static", help="Check a recipe without training.")] = False,
@@ -45,7 +49,11 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         raise RecipeError("a check has one output format", got=" and ".join(f"--{name}" for name in formats))
     options = OutputOptions(formats[0] if formats else "text", strict, verbose)
     rules = _codes(select), _codes(ignore)
-    if (target / "run.json").is_file() or _has_steps(target):
+    if not (target / "run.json").is_file() and _has_steps(target):
+        fails = _check_trace(target, *rules, options, overrides or [], setup)
+    elif setup is not None:
+        raise RecipeError("--setup is of a trace", got=target, expected="another trainer's trace or dump")
+    elif (target / "run.json").is_file():
         fails = _check_run(target, *rules, options, overrides or [])
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
         fails = _check_log(target, *rules, options, overrides or [])
@@ -123,11 +131,8 @@ def _check_run(
 ) -> bool:
     """Check a run directory by the rules; return whether the check fails."""
     from truing.doctor.postmortem import diagnose_run
-    from truing.doctor.traces.read import is_trace
     from truing.terminal.waiting import Waiting
 
-    if is_trace(run):
-        return _check_trace(run, select, ignore, options, overrides)
     if overrides:
         raise RecipeError("a run has its own settings", got=" ".join(overrides), expected="no key=value")
     diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} steps"))
@@ -136,22 +141,29 @@ def _check_run(
 
 
 def _check_trace(
-    folder: Path, select: list[str], ignore: list[str], options: OutputOptions, overrides: list[str]
+    folder: Path,
+    select: list[str],
+    ignore: list[str],
+    options: OutputOptions,
+    overrides: list[str],
+    setup: Path | None,
 ) -> bool:
     """Check another trainer's steps by the rules; print first what their rows show."""
     from truing.doctor.formulas.found import Found
     from truing.doctor.postmortem import diagnose_run
     from truing.doctor.traces.advice import advice
+    from truing.doctor.traces.configs.config_file import settings_of
     from truing.doctor.traces.read import trace_notes
 
     found = Found()
-    declared = {name: _value(text) for name, _, text in (each.partition("=") for each in overrides)}
+    declared = {} if setup is None else settings_of(setup)
+    declared |= {name: _value(text) for name, _, text in (each.partition("=") for each in overrides)}
     diagnosis = diagnose_run(folder, select, ignore, on_step=found.add, declared=declared)
     formulas = list(found.lines())
     if options.format == "text":
         for text in formulas:
             Console(highlight=False).print(escape_lines(text), style="bold", markup=False, soft_wrap=True)
-    notes = [*trace_notes(folder), *advice(diagnosis)]
+    notes = [*trace_notes(folder, declared), *advice(diagnosis)]
     more = {"formulas": formulas, "notes": notes}
     return _print_diagnosis(diagnosis, folder, folder, options, more, [(text, "yellow") for text in notes])
 

@@ -45,10 +45,15 @@ class Head:
 
     def lines(self) -> list[str]:
         """Return what a report says of them: declared as `other`, dropped, left out."""
-        said = [f"declared as other: {name} ({text})" for name, text in self.others.items()]
+        said = other_lines(self.others)
         if self.dropped:
             said.append(f"the writer dropped {with_count(self.dropped, 'step')}")
         return said + [f"the writer says ({count}): {text}" for text, count in self.problems.items()]
+
+
+def other_lines(others: Mapping[str, str]) -> list[str]:
+    """Return which settings have no word of a trace: the rules that need them do not run."""
+    return [f"declared as other: {name} ({text})" for name, text in others.items()]
 
 
 def read_head(folder: Path, declared: Mapping[str, Any] = {}) -> Head:

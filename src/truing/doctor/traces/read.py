@@ -52,12 +52,14 @@ def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tupl
         history.add(table)
 
 
-def trace_notes(folder: Path) -> list[str]:
+def trace_notes(folder: Path, declared: Mapping[str, Any] = {}) -> list[str]:
     """Return what a trace says of itself beside its steps, as lines; none for the files of an audit."""
     if version_0.is_saved_audit(folder):
         return []
-    dump = _dump(folder)
-    return head.read_head(folder).lines() if dump is None else dump.notes()
+    if (dump := _dump(folder)) is None:
+        return head.read_head(folder, declared).lines()
+    _, others = declared_setup(declared, dump.reader.trainer, "the declared settings")
+    return [*head.other_lines(others), *dump.notes()]
 
 
 def _dump(folder: Path) -> Dump | None:

@@ -126,7 +126,13 @@ def qwen3(folder: Path, *, tied: bool, heads: int = 3) -> dict[str, str]:
     return {"name": str(folder)}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="untied"),
+        pytest.param(True, id="tied", marks=pytest.mark.slow),
+    ],
+)
 def full_qwen3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Qwen3 without an adapter: all weights are trained."""
     with serve(model=qwen3(tmp_path_factory.mktemp("full"), tied=request.param)) as served:
@@ -152,7 +158,7 @@ def lora_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     scope="module",
     params=[
         pytest.param({"rank": 8, "alpha": 16.0}, id="lora"),
-        pytest.param(False, id="full", marks=pytest.mark.slow),
+        pytest.param(False, id="full"),
     ],
 )
 def two_workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

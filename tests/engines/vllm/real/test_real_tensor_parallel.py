@@ -5,6 +5,7 @@ import pytest
 from truing.errors import PublicationError
 
 
+@pytest.mark.slow
 def test_every_layer_is_proven_and_a_faulty_adapter_named(two_workers):
     served = two_workers
     with served.engine() as engine:

@@ -1,0 +1,1 @@
+"""Configuration files of other trainers, read as the declared settings of their traces."""

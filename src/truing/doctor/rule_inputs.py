@@ -32,6 +32,7 @@ INPUTS: Mapping[str, str] = {
     "sample.text": "the graded text",
     "sample.messages": "messages",
     "setup.mask": "the declared mask policy",
+    "setup.mask | setup.truncated": "the declared mask policy, or what is declared of cut rollouts",
     "setup.group_size": "the declared group size",
     "setup.advantage": "the declared advantage formula",
     "setup.advantage_eps": "the declared epsilon of the advantage denominator",

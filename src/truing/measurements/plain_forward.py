@@ -1,6 +1,7 @@
 """A plain forward of some rows, compared with the log-probabilities of sampler, trainer and reference."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -25,6 +26,10 @@ from truing.types.token_facts import Null, Plain
 COMPARED_TOKENS, ROUNDED_TOKENS = 32, 512
 """Tokens of a row whose rounding, or possible ids, are measured; and tokens of rows after which no further
 row is rounded."""
+
+ROUNDINGS = 8
+"""In another precision than float32, the most roundings of a row of few tokens: its logits have few digits,
+so that one rounding may by chance move none of them."""
 
 
 class PlainForward(Measurement):
@@ -111,13 +116,14 @@ def plain_facts(
             reference_K = _plain_reference(learner.reference, row, place_K.tolist())
             pairs["reference"] = row.ref_logprob[place_K], reference_K
         if is_coarse(device):
-            with random_rounding(learner.model, index):
-                rounded_K = plain_logprobs(row_logits(learner.model, row), row, place_K.tolist())[0].cpu()
-            pairs["rounding"] = rounded_K, expected_K
+            seeds = range(index * ROUNDINGS, index * ROUNDINGS + _roundings(len(place_K)))
+            plain = partial(plain_logprobs, row_logits(learner.model, row), row, place_K.tolist())
+            rounded = [_rounded(learner.model, seed, lambda plain=plain: plain()[0].cpu()) for seed in seeds]
+            pairs["rounding"] = torch.cat(rounded), expected_K.repeat(len(rounded))
             if learner.reference is not None:
-                with random_rounding(_model_of(learner.reference), index):
-                    rounded_K = _plain_reference(learner.reference, row, place_K.tolist())
-                pairs["reference_rounding"] = rounded_K, reference_K
+                plain = partial(_plain_reference, learner.reference, row, place_K.tolist())
+                rounded = [_rounded(_model_of(learner.reference), seed, plain) for seed in seeds]
+                pairs["reference_rounding"] = torch.cat(rounded), reference_K.repeat(len(rounded))
         for name, (got_K, right_K) in pairs.items():
             difference_K = (got_K - right_K).abs()
             if difference_K.isnan().all():
@@ -126,12 +132,23 @@ def plain_facts(
             worst = int(difference_K.nan_to_num(-1.0).argmax())
             if name not in largest or float(difference_K[worst]) > largest[name]:
                 largest[name] = float(difference_K[worst])
-                where[name] = row.sample_id, int(place_K[worst])
+                where[name] = row.sample_id, int(place_K[worst % len(place_K)])
     mean = {name: float(torch.cat(parts).mean()) for name, parts in every.items()}
     median = {name: float(torch.cat(parts).median()) for name, parts in every.items()}
     about = {"tokens": tokens, "rows": len(rows), "device": device}
     means = {"mean": mean} if is_coarse(device) else {}
     return cast("Plain", {**about, **largest, **means, "median": median, "where": where})
+
+
+def _roundings(tokens: int) -> int:
+    """Return how often to round a row of this many tokens at random."""
+    return min(ROUNDINGS, -(-COMPARED_TOKENS // max(tokens, 1)))
+
+
+def _rounded(model: nn.Module, seed: int, plain: Callable[[], Tensor]) -> Tensor:
+    """Return what a plain forward computes under random rounding of a model."""
+    with random_rounding(model, seed):
+        return plain()
 
 
 def _support_distances(learner: Learner, row: Sample, place_K: Tensor, allowed: AllowedIds) -> Tensor:

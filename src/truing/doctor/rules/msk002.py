@@ -8,7 +8,8 @@ policy never learns the missing tokens, and learns the extra ones by mistake.
 
 How it is measured: A second implementation reads origin, scaffolding and turns from the record, and decides
 for each sampled token whether "sampled", "no_structure" or "action" keeps it. It compares the recorded mask
-token by token. MSK001 covers the tokens that were not sampled.
+token by token. Tokens of cut rollouts are compared where these are declared to be left out. MSK001 covers the
+tokens that were not sampled.
 
 Healthy look-alikes: A whole sample without a trained token, with a recorded reason: its rollout failed, a
 gate left it out, its reward was too low for rejection sampling, or a gate masks cut rollouts. These reasons
@@ -44,6 +45,7 @@ class Measured(NamedTuple):
 
     missing: Places  # kept by the mask policy, and not under the loss
     extra: Places  # dropped by the mask policy, and under the loss
+    cut: Places  # of cut rollouts, declared to be left out, and under the loss
     unlearned: Places  # demonstrated, and not under the supervised loss
     uncounted: Places  # sampled, and not under the KL or the value loss
     policy: str
@@ -55,17 +57,15 @@ def measure(step: Step) -> Measured:
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
     expected_N = declared_mask(step)
     missing_N = expected_N & ~mask_N & ~declared_exclusions(step)
+    if step.setup.mask is None:  # any choice of sampled tokens is as declared
+        missing_N = torch.zeros_like(mask_N)
     extra_N = mask_N & sampled_N & ~expected_N
-    if step.setup.truncated == "mask":
-        cut = {row.rollout_id for row in step.samples if row.truncated or row.status == "truncated"}
-        cut_B = torch.tensor([row.rollout_id in cut for row in step.samples], dtype=torch.bool)
-        extra_N |= mask_N & cut_B[step.sample_of_token]
     compared = int(sampled_N.sum())
-    parts = (missing_N, extra_N, _unlearned(step), _uncounted(step))
-    missing, extra, unlearned, uncounted = (places(step, each_N, compared) for each_N in parts)
+    parts = (missing_N, extra_N, mask_N & _cut(step), _unlearned(step), _uncounted(step))
+    missing, extra, cut, unlearned, uncounted = (places(step, each_N, compared) for each_N in parts)
     codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
     reasons = ", ".join(Excluded(each).name for each in codes)
-    return Measured(missing, extra, unlearned, uncounted, step.setup.mask or "", reasons)
+    return Measured(missing, extra, cut, unlearned, uncounted, step.setup.mask or "sampled", reasons)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -87,6 +87,24 @@ def judge(measured: Measured) -> Iterator[Claim]:
                 **where.claim_fields,
                 specificity=1.5,
             )
+    if measured.cut:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{with_count(measured.cut.tokens, 'token of a cut rollout is', 'tokens of cut rollouts are')}"
+            " under the policy loss, which is declared to leave them out",
+            got=str(measured.cut),
+            expected="no token of a cut rollout",
+            **measured.cut.claim_fields,
+            specificity=1.6,
+        )
+
+
+def _cut(step: Step) -> Tensor:
+    """Return the tokens of cut rollouts, if they are declared to be left out: [N] bool."""
+    left_out = step.setup.truncated == "mask"
+    cut = {row.rollout_id for row in step.samples if row.truncated or row.status == "truncated"}
+    cut_B = torch.tensor([left_out and row.rollout_id in cut for row in step.samples], dtype=torch.bool)
+    return cut_B[step.sample_of_token]
 
 
 def _unlearned(step: Step) -> Tensor:
@@ -228,9 +246,13 @@ RULE = Rule(
     code="MSK002",
     name="mask-not-as-declared",
     kind="E",
-    needs=("origin", "policy_mask", "supervised_mask", "setup.mask"),
+    needs=("origin", "policy_mask", "supervised_mask", "setup.mask | setup.truncated"),
     taints=("sft", "policy"),
-    applies=lambda step: step.setup.mask != "no_structure" or "structure" in step.tokens,
+    applies=lambda step: (
+        step.setup.truncated == "mask"
+        if step.setup.mask is None
+        else step.setup.mask != "no_structure" or "structure" in step.tokens
+    ),
     measure=measure,
     judge=judge,
     example=example,

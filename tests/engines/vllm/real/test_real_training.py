@@ -44,6 +44,7 @@ def test_training_improves_a_task(smollm2, tmp_path):
     assert all(abs(row.metrics["mismatch/mean"]) < 1e-4 for row in steps if "mismatch/mean" in row.metrics)
 
 
+@pytest.mark.slow
 def test_in_bfloat16_a_server_is_proven_at_each_publication(tmp_path):
     """Rounding moves fixed rows of unlikely tokens by more than by 0.2 nats."""
     recipe = RECIPE | {

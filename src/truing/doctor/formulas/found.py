@@ -1,12 +1,13 @@
 """The formulas that hold in all steps of a trace so far, as lines of a report."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.formulas.advantage import EPSILONS, Formula, formulas_of
+from truing.doctor.formulas.clip import Clip, clip_of
 from truing.doctor.formulas.loss import Fit, Loss, loss_text, losses_of
 from truing.utils.format import with_count
 
@@ -28,6 +29,8 @@ class Found:
         self.advantages: set[Formula] | None = None
         self.losses: dict[Loss, Fit] | None = None
         self.advantage_steps = self.loss_steps = 0
+        self.clip = Clip()
+        self.clip_steps = 0
         self.old: set[str] | None = None
         self.apart: list[tuple[int, float]] = []  # the step, and the median difference of sampler and trainer
 
@@ -38,6 +41,7 @@ class Found:
             self.advantage_steps += 1
             self.advantages = advantages if self.advantages is None else self.advantages & advantages
         if (losses := losses_of(step)) is not None:
+            self._add_clip(step, losses)
             self.loss_steps += 1
             known = losses if self.losses is None else self.losses
             self.losses = {
@@ -45,6 +49,12 @@ class Found:
                 for loss, fit in known.items()
                 if loss in losses and math.isclose(fit.factor, losses[loss].factor, rel_tol=SAME_FACTOR)
             }
+
+    def _add_clip(self, step: Step, losses: Mapping[Loss, Fit]) -> None:
+        """Keep which ratios have a gradient."""
+        clips = (clip_of(step, loss, fit) for loss, fit in losses.items())
+        if (clip := next((each for each in clips if each is not None), None)) is not None:
+            self.clip, self.clip_steps = self.clip.joined(clip), self.clip_steps + 1
 
     def _add_logprobs(self, step: Step) -> None:
         """Compare the log-probabilities of sampler, trainer and old before the first optimizer step."""
@@ -60,7 +70,7 @@ class Found:
             self.old = equal if self.old is None else self.old & equal
 
     def lines(self) -> Iterator[str]:
-        """Yield one line for the advantage and one for the loss, where steps can tell them."""
+        """Yield a line for each formula that steps can tell: advantage, loss, clip, old, noise."""
         if self.advantages is not None:
             text = str(min(self.advantages, key=_common)) if self.advantages else NONE
             yield f"advantage in the rows: {text} ({with_count(self.advantage_steps, 'step')})"
@@ -71,6 +81,8 @@ class Found:
             also = f" (here the same: {'; '.join(texts[1:])})" if texts[1:] else ""
             text = texts[0] + also if texts else NO_LOSS
             yield f"loss in the rows: {text} ({with_count(self.loss_steps, 'step')})"
+        if self.clip_steps:
+            yield f"clip in the rows: {self.clip.text} ({with_count(self.clip_steps, 'step')})"
         if self.old is not None:
             yield f"old log-probabilities in the rows: {' and '.join(sorted(self.old)) or 'another forward'}"
         if self.apart:

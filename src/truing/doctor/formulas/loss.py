@@ -97,6 +97,28 @@ def _fit(step: Step, weight_N: Tensor, mask_N: Tensor, got_N: Tensor, kl: str) -
     return Fit(float(solved[0]), float(solved[1] / solved[0]), size)
 
 
+def policy_gradients(step: Step, kl: str, fit: Fit) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the policy loss's part of the gradients of tokens with an advantage, in one optimizer step.
+
+    Args:
+        step: with the streams of that optimizer step, and the aggregation in its setup.
+        kl: the estimator of the KL in the loss, whose part is taken out; "" without one.
+        fit: f and β.
+
+    Returns:
+        The part, what it is without a clip (f w A r), the ratio and the advantage: each [K].
+    """
+    mask_N = step.tokens["policy_mask"].bool() & ~step.stream("new_logprob").isnan()
+    weight_N = aggregation_weight(step, mask_N, mask_N)
+    got_N, advantage_N = step.stream("token_gradient"), step.stream("advantage").nan_to_num()
+    if kl:
+        got_N = got_N + fit.factor * fit.kl_coef * weight_N * _slope(step, kl)
+    ratio_N = _ratio(step, mask_N)
+    told_N = mask_N & ~got_N.isnan() & (advantage_N != 0)
+    whole_N = fit.factor * weight_N * advantage_N * ratio_N
+    return got_N[told_N], whole_N[told_N], ratio_N[told_N], advantage_N[told_N]
+
+
 def _ratio(step: Step, mask_N: Tensor) -> Tensor:
     """Return new ÷ old of each token, 1 where either is unknown: [N]."""
     moved_N = step.stream("new_logprob") - step.stream("old_logprob")

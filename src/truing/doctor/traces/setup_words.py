@@ -67,6 +67,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
         (0.0, 1e9),
     ),
     "dual_clip": (1.0, 1e9),
+    "entropy_share": (0.0, 1.0),
 }
 """The values that a setting may have."""
 

@@ -10,15 +10,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.facts.id_comparison import alignment_metric, compare_ids
+from truing.doctor.facts.sampler_mismatch import sampler_mismatch
 from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
@@ -90,12 +93,12 @@ class Audit(ABC):
         self.numbers: dict[str, float] = {}
         self.reported: set[tuple[str, Verdict]] = set()
         for name, own_name in self.wrapped_methods.items():
-            setattr(trainer, name, _wrap(trainer, name, getattr(self, own_name)))
+            setattr(trainer, name, wrapped(trainer, name, getattr(self, own_name)))
         self.grad_norm: float | None = None  # before clipping
         self.audit_budget, self.started = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
         self.audit_requested = False  # audit the next step at any cost
         accelerator = trainer.accelerator
-        setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clip_grad_norm))
+        setattr(accelerator, CLIP_METHOD, wrapped(accelerator, CLIP_METHOD, self.clip_grad_norm))
         trainer.add_callback(OptimizerCallback(self))
 
     def __str__(self) -> str:
@@ -177,7 +180,9 @@ class Audit(ABC):
         facts = Facts(**self.facts)
         if ids["first"]:
             facts["ids"] = ids
-        return Step.of(rows.table(StepNumbers(self.stage, done, metrics, facts)), self.setup, self.history)
+        table = rows.table(StepNumbers(self.stage, done, metrics, facts))
+        table = replace(table, metrics={**table.metrics, **sampler_mismatch(table)})
+        return Step.of(table, self.setup, self.history)
 
     def averaged_rows(self, done: int) -> Rows:
         """Return the rows of this rank, with token gradients of the average over ranks."""
@@ -237,8 +242,15 @@ class Audit(ABC):
         with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward
             step = self.step(done, self.averaged_rows(done))
             self.facts["plain"] = plain_facts(
-                model, step, self.sampling_params, noisy=noisy, reference=self.reference_model
+                model,
+                step,
+                self.sampling_params,
+                noisy=noisy,
+                reference=self.reference_model,
+                engine=self.engine_dtype or (torch.bfloat16 if self.samples_elsewhere else None),
             )
+            if self.samples_elsewhere:
+                self.facts["plain"]["engine"] = str(self.engine_dtype or "unknown")
             known = "token_gradient" in step.tokens and not noisy and self.gradient_is_sum
             if all(self.ranks.gather("whether the gradient can be checked", known)):
                 self.facts["row_gradients"] = gradient_sum_facts(
@@ -262,6 +274,16 @@ class Audit(ABC):
     @property
     def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """Return a context manager of the reference model; None if there is none."""
+        return None
+
+    @property
+    def samples_elsewhere(self) -> bool:
+        """Whether an engine with weights of its own samples."""
+        return False
+
+    @property
+    def engine_dtype(self) -> torch.dtype | None:
+        """Return the precision of that engine; None if it is not known."""
         return None
 
     @property
@@ -310,7 +332,7 @@ class Audit(ABC):
         return {name: weight for name, weight in named if weight.requires_grad}
 
 
-def _wrap(trainer: Any, name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:
+def wrapped(trainer: Any, name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that passes the trainer's own method to ``wrapper``; looked up at each call."""
     own = trainer.__dict__.get(name)
 

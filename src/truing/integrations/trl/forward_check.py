@@ -54,13 +54,19 @@ class Differences:
 
 @torch.no_grad()
 def plain_facts(
-    model: Any, step: Step, sampling_params: SamplingParams, *, noisy: bool, reference: Any = None
+    model: Any,
+    step: Step,
+    sampling_params: SamplingParams,
+    *,
+    noisy: bool,
+    reference: Any = None,
+    engine: torch.dtype | None = None,
 ) -> dict[str, Any]:
     """Return how far each stream is from a plain forward at trained tokens; call it before weights change.
 
     ``itself`` is the plain forward's difference from itself in another shape: the noise in float32.
     ``rounding`` is its difference from itself rounded at random: the noise in lower precision. If the trainer
-    adds noise, ``rounding`` includes it.
+    adds noise, ``rounding`` includes it. ``sampler_rounding`` is the same in the precision of an engine.
 
     Args:
         model: the policy, without the trainer's wrappers.
@@ -68,6 +74,7 @@ def plain_facts(
         sampling_params: of the trainer's scoring.
         noisy: whether the trainer's forward is random.
         reference: returns a context manager of the reference model; None if there is none.
+        engine: dtype of the engine that samples; None if the policy does.
     """
     differences, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = device != "cpu"
@@ -78,9 +85,15 @@ def plain_facts(
         for seed in range(REPEATS if coarse or noisy else 0):
             with random_rounding(model, REPEATS * index + seed), _training(model) if noisy else nullcontext():
                 differences.add("rounding", logprobs(model, sample, places), plain_K, *place)
-        for name, stream in STREAMS.items():
-            if stream in step.tokens:
-                differences.add(name, step.tokens[stream][part][places].double(), plain_K, *place)
+        compared = {name: each for name, each in STREAMS.items() if each in step.tokens}
+        if step.setup.left_out:  # the sampler's distribution is another one
+            compared.pop("sampler", None)
+        if engine is not None and "sampler" in compared:
+            for seed in range(REPEATS if coarse or engine.itemsize < 4 else 0):
+                with random_rounding(model, REPEATS * index + seed, engine):
+                    differences.add("sampler_rounding", logprobs(model, sample, places), plain_K, *place)
+        for name, stream in compared.items():
+            differences.add(name, step.tokens[stream][part][places].double(), plain_K, *place)
         if reference is not None and "ref_logprob" in step.tokens:
             with reference() as other:
                 reference_K = logprobs(other, sample, places)

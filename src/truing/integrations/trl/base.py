@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
@@ -42,6 +41,9 @@ from truing.integrations.trl.processes import (
 from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_facts
 from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.sample_usage import Usage
+from truing.integrations.trl.step_counts import StepCounts
+from truing.integrations.trl.vllm_engine import VllmEngine
+from truing.integrations.trl.wrap import wrapped
 from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditBudget
 from truing.types.batch_facts import Batch
 from truing.types.facts import Facts
@@ -67,6 +69,8 @@ class Audit(ABC):
     """Attributes that identify the kind of trainer."""
     wrapped_methods: ClassVar[dict[str, str]]
     """Wrapped methods of the trainer, and the audit's method for each."""
+    engine: VllmEngine | None = None
+    """The engine that samples; None if the policy itself does."""
 
     def __init__(
         self,
@@ -92,8 +96,9 @@ class Audit(ABC):
         self.state: dict[str, Any] = {}  # what all ranks must share
         self.numbers: dict[str, float] = {}
         self.reported: set[tuple[str, Verdict]] = set()
+        self.counts = StepCounts(tuple(self.wrapped_methods))
         for name, own_name in self.wrapped_methods.items():
-            setattr(trainer, name, wrapped(trainer, name, getattr(self, own_name)))
+            setattr(trainer, name, wrapped(trainer, name, getattr(self, own_name), self.counts.called))
         self.grad_norm: float | None = None  # before clipping
         self.audit_budget, self.started = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
         self.audit_requested = False  # audit the next step at any cost
@@ -109,7 +114,10 @@ class Audit(ABC):
         if not self.ranks.is_first:
             yield f"rank {self.ranks.rank} of {self.ranks.size}: the report is that of rank 0", ""
             return
-        yield from report_lines(self.diagnosis, self.target)
+        if self.counts.unseen:
+            yield str(self.counts), "bold red"
+        if not self.counts.sees_nothing:
+            yield from report_lines(self.diagnosis, self.target)
         if not self.whole_weights:
             kind = self.trainer.accelerator.distributed_type.value
             yield NOT_CHECKED.format(kind=kind, size=self.ranks.size), "yellow"
@@ -247,10 +255,8 @@ class Audit(ABC):
                 self.sampling_params,
                 noisy=noisy,
                 reference=self.reference_model,
-                engine=self.engine_dtype or (torch.bfloat16 if self.samples_elsewhere else None),
+                engine=self.engine,
             )
-            if self.samples_elsewhere:
-                self.facts["plain"]["engine"] = str(self.engine_dtype or "unknown")
             known = "token_gradient" in step.tokens and not noisy and self.gradient_is_sum
             if all(self.ranks.gather("whether the gradient can be checked", known)):
                 self.facts["row_gradients"] = gradient_sum_facts(
@@ -274,16 +280,6 @@ class Audit(ABC):
     @property
     def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """Return a context manager of the reference model; None if there is none."""
-        return None
-
-    @property
-    def samples_elsewhere(self) -> bool:
-        """Whether an engine with weights of its own samples."""
-        return False
-
-    @property
-    def engine_dtype(self) -> torch.dtype | None:
-        """Return the precision of that engine; None if it is not known."""
         return None
 
     @property
@@ -330,13 +326,3 @@ class Audit(ABC):
         """Return the trained weights, by name."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if weight.requires_grad}
-
-
-def wrapped(trainer: Any, name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that passes the trainer's own method to ``wrapper``; looked up at each call."""
-    own = trainer.__dict__.get(name)
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(own or getattr(type(trainer), name).__get__(trainer), *args, **kwargs)
-
-    return called

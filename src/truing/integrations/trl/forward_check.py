@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.integrations.trl.vllm_engine import VllmEngine
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.types.sample import SampleFacts
 from truing.types.sampling_params import SamplingParams
@@ -60,7 +61,7 @@ def plain_facts(
     *,
     noisy: bool,
     reference: Any = None,
-    engine: torch.dtype | None = None,
+    engine: VllmEngine | None = None,
 ) -> dict[str, Any]:
     """Return how far each stream is from a plain forward at trained tokens; call it before weights change.
 
@@ -74,7 +75,7 @@ def plain_facts(
         sampling_params: of the trainer's scoring.
         noisy: whether the trainer's forward is random.
         reference: returns a context manager of the reference model; None if there is none.
-        engine: dtype of the engine that samples; None if the policy does.
+        engine: that samples; None if the policy does. A precision that is not known is taken for bfloat16.
     """
     differences, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = device != "cpu"
@@ -89,8 +90,9 @@ def plain_facts(
         if step.setup.left_out:  # the sampler's distribution is another one
             compared.pop("sampler", None)
         if engine is not None and "sampler" in compared:
-            for seed in range(REPEATS if coarse or engine.itemsize < 4 else 0):
-                with random_rounding(model, REPEATS * index + seed, engine):
+            dtype = engine.dtype or torch.bfloat16
+            for seed in range(REPEATS if coarse or dtype.itemsize < 4 else 0):
+                with random_rounding(model, REPEATS * index + seed, dtype):
                     differences.add("sampler_rounding", logprobs(model, sample, places), plain_K, *place)
         for name, stream in compared.items():
             differences.add(name, step.tokens[stream][part][places].double(), plain_K, *place)
@@ -110,7 +112,8 @@ def plain_facts(
                 "reference", step.tokens["ref_logprob"][part][places].double(), reference_K, *place
             )
     tokens = sum(len(places) for _, places in rows)
-    return {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | differences.facts()
+    facts = {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | differences.facts()
+    return facts if engine is None else facts | {"engine": str(engine.dtype or "unknown")}
 
 
 def logprobs(model: Any, sample: Any, places: Sequence[int], extra: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup
-from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit, wrapped
+from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of
 from truing.integrations.trl.grpo_rows import GENERATION_KEY, loss_tokens, metrics_of, rows_of, unpadded
@@ -21,9 +21,8 @@ from truing.integrations.trl.rng_state import rng_preserved, rng_state_of
 from truing.integrations.trl.rows import Rows
 from truing.integrations.trl.sample_usage import Usage, UsageCounter
 from truing.integrations.trl.setup import scoring_params, setup_of_grpo
+from truing.integrations.trl.vllm_engine import VllmEngine
 from truing.measurements.audit_budget import AuditBudget
-from truing.measurements.weight_digests import rotating_slice
-from truing.models.digest import joint_sum, quick_sums
 from truing.utils.rng import permutation
 
 ROW_KEY = "truing_row"
@@ -73,10 +72,7 @@ class GrpoAudit(Audit):
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
         setup, params = self.declared(trainer), scoring_params(trainer.args)
         super().__init__(trainer, setup, params, stop=stop, out=out, select=select, ignore=ignore)
-        self.synced: tuple[int, str] | None = None  # version and digest of the weights last sent to vLLM
-        if trainer.use_vllm:
-            engine = trainer.vllm_generation
-            engine.sync_weights = wrapped(engine, "sync_weights", self.after_sync)
+        self.engine = VllmEngine(self) if trainer.use_vllm else None
 
     @staticmethod
     def declared(trainer: Any) -> Setup:
@@ -118,19 +114,6 @@ class GrpoAudit(Audit):
         """Return the weights of a separate reference model, unless it is synced."""
         own, synced = self.trainer.ref_model, self.setup.reference_moves
         return {} if own is None or synced else dict(own.named_parameters())
-
-    @property
-    def samples_elsewhere(self) -> bool:
-        """Whether vLLM samples."""
-        return self.trainer.use_vllm
-
-    @property
-    def engine_dtype(self) -> torch.dtype | None:
-        """Return the precision of a vLLM in this process, unless it is quantized; a server's is not known."""
-        llm = getattr(self.trainer.vllm_generation, "llm", None) if self.samples_elsewhere else None
-        if llm is None or llm.llm_engine.model_config.quantization is not None:
-            return None
-        return llm.llm_engine.model_config.dtype
 
     @property
     def gradient_is_sum(self) -> bool:
@@ -186,15 +169,6 @@ class GrpoAudit(Audit):
         """Drop the micro-batches; the next step may have the same generation."""
         self.micro_batches = []
 
-    def after_sync(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """Record which weights are sent to vLLM."""
-        out = real(*args, **kwargs)
-        if self.whole_weights:
-            version = self.trainer.state.global_step
-            digest = joint_sum(quick_sums(rotating_slice(self.parameters, version)))
-            self.synced = version, digest
-        return out
-
     def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the ids that the sampler returns, and the RNG state before."""
         rng_state = rng_state_of(self.trainer.accelerator.device)
@@ -247,7 +221,7 @@ class GrpoAudit(Audit):
             "tokens": sum(tokens for *_, tokens in ranks),
             "completions": list(self.trainer._logs["completion"])[-total:],
             "version": self.trainer.state.global_step,
-            "sampler": self.synced or (self.trainer.state.global_step, ""),
+            "sampler": (self.engine and self.engine.synced) or (self.trainer.state.global_step, ""),
             "pad": self.tokenizer.pad_token_id,
         }
         self._keep_generation(

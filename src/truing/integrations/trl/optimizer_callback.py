@@ -1,5 +1,6 @@
 """Digests around the optimizer's step of a trainer, and the diagnosis of each step."""
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -142,8 +143,11 @@ class OptimizerCallback(TrainerCallback):
         audit.state["policy weights"] = audit.facts["weights"]["after"]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Diagnose the step."""
-        if any(self.audit.ranks.gather("whether there is a step", self.audit.has_update)):
+        """Diagnose the step; one whose loss was not seen is told."""
+        seen = any(self.audit.ranks.gather("whether there is a step", self.audit.has_update))
+        if self.audit.counts.add(seen) and self.audit.ranks.is_first:
+            print(f"truing: {self.audit.counts}", file=sys.stderr)
+        if seen:
             self.audit.diagnose(state.global_step - 1)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -63,8 +63,12 @@ def setup_of_grpo(trainer: Any) -> Setup:
     args = trainer.args
     surrogate, aggregation = LOSSES.get(trainer.loss_type, (None, None))
     windows = trainer.args.steps_per_generation, args.gradient_accumulation_steps
-    if trainer.loss_type == "bnpo":  # each micro-batch has its own mean
-        aggregation = None if windows[1] > 1 else _token_mean(trainer, of_all=False)
+    if trainer.loss_type == "bnpo" and windows[1] == 1:
+        aggregation = _token_mean(trainer, of_all=False)
+    elif (
+        trainer.loss_type == "bnpo"
+    ):  # with a micro-batch that has no token, its denominator is not known here
+        aggregation = None if trainer.mask_truncated_completions else "micro_batch_token_mean"
     if trainer.loss_type in ("dapo", "cispo") and windows[0] != windows[1]:
         aggregation = "generation_token_mean"
     scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)

@@ -4,6 +4,7 @@ import copy
 from types import SimpleNamespace
 
 import torch
+from peft import PeftModel
 
 
 class FakeVllm:
@@ -14,8 +15,9 @@ class FakeVllm:
     def __init__(self, model, processing_class, mode, temperature, max_completion_length, **_):
         self.trained, self.stop = model, processing_class.eos_token_id
         self.temperature, self.limit = temperature, max_completion_length
-        self.own = type(model)(copy.deepcopy(model.config)).to(self.dtype).eval()
-        self.own.load_state_dict(model.state_dict())
+        base = model.get_base_model() if isinstance(model, PeftModel) else model
+        self.own = type(base)(copy.deepcopy(base.config)).to(self.dtype).eval()
+        FakeVllm.sync_weights(self)
         config = SimpleNamespace(dtype=self.dtype, quantization=None)
         if mode == "colocate":
             self.llm = SimpleNamespace(llm_engine=SimpleNamespace(model_config=config))
@@ -25,7 +27,19 @@ class FakeVllm:
         self.chance = torch.Generator().manual_seed(0)
 
     def sync_weights(self):
-        self.own.load_state_dict(self.trained.state_dict())
+        """Load the weights; an adapter is merged into its base and taken out again, as TRL does."""
+        model = self.trained
+        if not isinstance(model, PeftModel):
+            self.own.load_state_dict(model.state_dict())
+            return
+        model.merge_adapter()
+        names = {
+            name: name.removeprefix("base_model.model.").replace(".base_layer", "")
+            for name in model.state_dict()
+            if model.prefix not in name
+        }
+        self.own.load_state_dict({names[name]: model.state_dict()[name] for name in names})
+        model.unmerge_adapter()
 
     def generate(self, prompts, images, num_generations, profiler):
         rows = [self.sampled(ids) for ids in prompts]

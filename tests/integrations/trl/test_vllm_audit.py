@@ -3,6 +3,7 @@
 import hashlib
 
 import datasets
+import peft
 import pytest
 import torch
 import trl
@@ -22,7 +23,7 @@ def random_reward(completions, **_):
 
 @pytest.fixture
 def trainer(wide_folder, config, monkeypatch):
-    def made(dtype=COARSE, kind=trl.GRPOTrainer, engine=FakeVllm, **changes):
+    def made(dtype=COARSE, kind=trl.GRPOTrainer, engine=FakeVllm, peft_config=None, **changes):
         chosen = type("Chosen", (engine,), {"dtype": dtype})
         monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", chosen)
         own = {
@@ -38,6 +39,7 @@ def trainer(wide_folder, config, monkeypatch):
             args=trl.GRPOConfig(**config | own | changes),
             reward_funcs=[random_reward],
             train_dataset=datasets.Dataset.from_list(asked),
+            peft_config=peft_config,
         )
 
     return made
@@ -71,6 +73,10 @@ HEALTHY = {
     "tokens truncated": corrected("token_truncate") | {"num_iterations": 2, "beta": 0.1},
     "part of a generation": {"steps_per_generation": 4, "gradient_accumulation_steps": 2},
     "a server": {"vllm_mode": "server"},
+    "an adapter": {
+        "peft_config": peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"),
+        "learning_rate": 1e-2,
+    },
     "tokens masked": corrected("token_mask", None),
     "rows truncated": corrected("sequence_truncate", 0.9, 1.1),
     "rows masked": corrected("sequence_mask", 0.9, 1.1) | {"loss_type": "dr_grpo"},
@@ -109,6 +115,14 @@ def test_a_healthy_trainer_beside_an_engine_is_left_alone_and_its_loss_is_checke
     result = audited(trainer(**HEALTHY[name]))
     assert fired(result) == []
     assert {"MSK003", "OPT009", "RAT002", "RAT007", "SMP001", "SMP002", "SMP004"} <= clean(result)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", first(1, ["tokens truncated", "rows masked", "quarter of the tokens"]))
+def test_a_healthy_trainer_in_another_precision_is_left_alone_beside_an_engine(trainer, coarse, name):
+    result = audited(trainer(**HEALTHY[name] | coarse))
+    assert fired(result) == []
+    assert {"MSK003", "OPT009", "RAT002", "RAT007", "SMP002", "SMP004"} <= clean(result)
 
 
 class Deaf(FakeVllm):

@@ -94,6 +94,7 @@ class Audit(ABC):
         self.history = History()
         self.facts: dict[str, Any] = {}
         self.state: dict[str, Any] = {}  # what all ranks must share
+        self.fixed_digests: dict[str, str] = {}  # of frozen and reference weights, as first seen
         self.numbers: dict[str, float] = {}
         self.reported: set[tuple[str, Verdict]] = set()
         self.counts = StepCounts(tuple(self.wrapped_methods))

@@ -59,7 +59,6 @@ class OptimizerCallback(TrainerCallback):
         self.own_schedule = audit.trainer.lr_scheduler is None  # not passed in by the user
         self.before: dict[str, str] = {}
         self.due_to_move: list[str] = []
-        self.frozen_digests: dict[str, str] = {}  # of frozen and reference weights
         self.recomputed: RecomputedUpdate | None = None
         self.moments: DigestsBetweenSteps | None = None
         self.hooked: torch.optim.Optimizer | None = None  # calls ``moments``
@@ -116,7 +115,7 @@ class OptimizerCallback(TrainerCallback):
         for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.reference_weights)):
             if weights:
                 digest = quick_sum(rotating_slice(weights, 0))
-                declared = self.frozen_digests.setdefault(name, digest)
+                declared = audit.fixed_digests.setdefault(name, digest)
                 audit.facts[name] = {"digest": digest, "declared": declared}
                 audit.state[f"{name} weights"] = digest
         self.recomputed = _recompute_update(audit, update_index)

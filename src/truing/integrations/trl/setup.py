@@ -34,6 +34,7 @@ SAMPLING_OFF = {
     "min_p": (None, 0.0),
     "repetition_penalty": (None, 1.0),
     "do_sample": (None, True),
+    "vllm_structured_outputs_regex": (None,),
 } | dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens", "min_new_tokens"), (None, 0))
 """Values of arguments with which TRL samples from the distribution that its log-probabilities are of."""
 
@@ -52,7 +53,8 @@ def scoring_params(args: Any) -> SamplingParams:
 
 def left_out(args: Any) -> tuple[str, ...]:
     """Return the sampling arguments that TRL's log-probabilities leave out, such as ``top_k=5``."""
-    given = {name: getattr(args, name) for name in ("top_k", "top_p", "min_p", "repetition_penalty")}
+    names = ("top_k", "top_p", "min_p", "repetition_penalty", "vllm_structured_outputs_regex")
+    given = {name: getattr(args, name) for name in names}
     given |= {name: x for name, x in (args.generation_kwargs or {}).items() if name not in WITHOUT_EFFECT}
     off = SAMPLING_OFF | {"temperature": (None, args.temperature)}
     return tuple(f"{name}={value!r}" for name, value in given.items() if value not in off.get(name, (None,)))

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import is_peft_model
 
 from truing.integrations.trl.wrap import wrapped
 from truing.measurements.weight_digests import rotating_slice
@@ -23,6 +24,8 @@ class VllmEngine:
     def after_sync(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the weights that are sent."""
         out = real(*args, **kwargs)
+        if is_peft_model(self.audit.trainer.model):  # merging an adapter and taking it out rounds the base
+            self.audit.fixed_digests.pop("frozen", None)
         if self.audit.whole_weights:
             done = self.audit.trainer.state.global_step
             self.synced = done, joint_sum(quick_sums(rotating_slice(self.audit.parameters, done)))

@@ -11,6 +11,7 @@ an engine in this process behind TRL's client.
 """
 
 import hashlib
+import importlib
 import os
 import subprocess
 import sys
@@ -23,8 +24,8 @@ from typing import Any
 import datasets
 import torch
 import transformers
-import trl
-from trl.trainer import grpo_trainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
@@ -52,7 +53,7 @@ MODEL = {
 """Weights so large that bfloat16 changes a log-probability by some hundredths of a nat."""
 
 
-class Twice(trl.GRPOTrainer):
+class Twice(GRPOTrainer):
     """Applies the correction twice."""
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
@@ -60,7 +61,7 @@ class Twice(trl.GRPOTrainer):
         return super()._compute_loss(model, inputs | {"importance_sampling_ratio": weight.square()})
 
 
-class OtherCap(trl.GRPOTrainer):
+class OtherCap(GRPOTrainer):
     """Cuts the correction at another cap than the declared one."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -68,15 +69,16 @@ class OtherCap(trl.GRPOTrainer):
         return super()._generate_and_score_completions(inputs)
 
 
-class OtherWindow(trl.GRPOTrainer):
+class OtherWindow(GRPOTrainer):
     """Divides by the tokens of the whole generation, of which a step has a part (trl#5619)."""
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        share = self.current_gradient_accumulation_steps / self.args.steps_per_generation
+        args: Any = self.args
+        share = self.current_gradient_accumulation_steps / args.steps_per_generation
         return super()._compute_loss(model, inputs) * share
 
 
-class NotSynced(trl.GRPOTrainer):
+class NotSynced(GRPOTrainer):
     """Sends the weights of the start alone."""
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,12 +87,13 @@ class NotSynced(trl.GRPOTrainer):
         return super()._generate_single_turn(*args, **kwargs)
 
 
-class WithoutTemperature(trl.GRPOTrainer):
+class WithoutTemperature(GRPOTrainer):
     """Scores at a temperature of 1."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        add_fused_lm_head(self.model, temperature=1.0, outputs=("log_probs", "entropy"))
+        model: Any = self.model
+        add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
 
 
 PARTS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2}
@@ -116,8 +119,7 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
 
 def generation_of(dtype: str, deaf: bool) -> type:
     """Return TRL's ``VLLMGeneration`` for a CPU; a ``deaf`` one keeps the weights of the start."""
-    from trl.generation import vllm_generation  # imports vLLM
-
+    vllm_generation: Any = importlib.import_module("trl.generation.vllm_generation")  # imports vLLM
     real_engine = vllm_generation.LLM
     vllm_generation.LLM = lambda **options: real_engine(dtype=dtype, enforce_eager=True, **options)
 
@@ -162,8 +164,9 @@ def chance(completions: list[Any], **_: Any) -> list[float]:
 
 def run(name: str, folder: str) -> str:
     """Train, and return what the audit found."""
-    options = {"dtype": "bfloat16", "deaf": False, "kind": trl.GRPOTrainer, **RUNS[name]}
-    grpo_trainer.VLLMGeneration = generation_of(options.pop("dtype"), options.pop("deaf"))
+    options = {"dtype": "bfloat16", "deaf": False, "kind": GRPOTrainer, **RUNS[name]}
+    module: Any = importlib.import_module("trl.trainer.grpo_trainer")
+    module.VLLMGeneration = generation_of(options.pop("dtype"), options.pop("deaf"))
     kind = options.pop("kind")
     torch.manual_seed(0)
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**MODEL)).save_pretrained(folder)
@@ -190,7 +193,7 @@ def run(name: str, folder: str) -> str:
     rows = [{"prompt": [{"role": "user", "content": f"what is {i}?"}]} for i in range(64)]
     trainer = kind(
         model=folder,
-        args=trl.GRPOConfig(**own | options),
+        args=GRPOConfig(**own | options),
         reward_funcs=[chance],
         train_dataset=datasets.Dataset.from_list(rows),
     )

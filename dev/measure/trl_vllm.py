@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import datasets
+import peft
 import torch
 import transformers
 from trl.trainer.grpo_config import GRPOConfig
@@ -96,6 +97,7 @@ class WithoutTemperature(GRPOTrainer):
         add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
 
 
+LORA = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
 PARTS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2}
 CAPPED = {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1.02}
 
@@ -104,9 +106,11 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "colocate-bfloat16": {},
     "colocate-both-bfloat16": {"bf16": True},
     "colocate-parts": {**PARTS, **CAPPED},
+    "colocate-adapter": {"peft_config": LORA},
     "server-float32": {"dtype": "float32", "vllm_mode": "server"},
     "server-bfloat16": {"vllm_mode": "server"},
     "stale-server": {"vllm_mode": "server", "deaf": True, "learning_rate": 1e-2},
+    "stale-server-slow": {"vllm_mode": "server", "deaf": True},
     "stale-colocate-float32": {"dtype": "float32", "deaf": True},
     "not-synced": {"kind": NotSynced},
     "twice": {"kind": Twice, "vllm_importance_sampling_mode": "token_truncate"},
@@ -167,7 +171,7 @@ def run(name: str, folder: str) -> str:
     options = {"dtype": "bfloat16", "deaf": False, "kind": GRPOTrainer, **RUNS[name]}
     module: Any = importlib.import_module("trl.trainer.grpo_trainer")
     module.VLLMGeneration = generation_of(options.pop("dtype"), options.pop("deaf"))
-    kind = options.pop("kind")
+    kind, adapter = options.pop("kind"), options.pop("peft_config", None)
     torch.manual_seed(0)
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**MODEL)).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
@@ -196,6 +200,7 @@ def run(name: str, folder: str) -> str:
         args=GRPOConfig(**own | options),
         reward_funcs=[chance],
         train_dataset=datasets.Dataset.from_list(rows),
+        peft_config=adapter,
     )
     result = audit(trainer)
     trainer.train()

@@ -11,6 +11,8 @@ from fake_vllm import FakeVllm
 from pick import first
 
 from dev.measure.trl_vllm import NotSynced, OtherCap, OtherWindow, Twice, WithoutTemperature
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.report.text import report_facts
 from truing.doctor.verdict import FINDING_VERDICTS, STRONG_VERDICTS, Verdict
 from truing.integrations.trl import audit
 
@@ -149,6 +151,14 @@ FAULTS = {
 def test_what_is_planted_beside_an_engine_is_proven(trainer, name):
     options, code = FAULTS[name]
     assert code in fired(audited(trainer(**options)), STRONG_VERDICTS)
+
+
+def test_what_was_kept_beside_an_engine_is_judged_again_as_it_was(trainer, tmp_path):
+    trl_trainer = trainer(**HEALTHY["part of a generation"])
+    result = audit(trl_trainer, out=tmp_path / "kept")
+    trl_trainer.train()
+    again = diagnose_run(tmp_path / "kept")
+    assert report_facts(again) == report_facts(result.diagnosis)
 
 
 def with_tool_tokens(fill):

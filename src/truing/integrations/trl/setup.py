@@ -67,9 +67,8 @@ def setup_of_grpo(trainer: Any) -> Setup:
     windows = trainer.args.steps_per_generation, args.gradient_accumulation_steps
     if trainer.loss_type == "bnpo" and windows[1] == 1:
         aggregation = _token_mean(trainer, of_all=False)
-    elif (
-        trainer.loss_type == "bnpo"
-    ):  # with a micro-batch that has no token, its denominator is not known here
+    elif trainer.loss_type == "bnpo":
+        # TRL counts a micro-batch without a token, and the closed form does not
         aggregation = None if trainer.mask_truncated_completions else "micro_batch_token_mean"
     if trainer.loss_type in ("dapo", "cispo") and windows[0] != windows[1]:
         aggregation = "generation_token_mean"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truing.doctor.evidence import changed_step
-from truing.doctor.rules.rat002 import RULE, beside_bfloat16
+from truing.doctor.rules.rat002 import RULE, beside_bfloat16, later
 from truing.doctor.verdict import Verdict
 
 
@@ -37,3 +37,7 @@ def test_a_mixture_may_take_other_experts():
     step = beside_bfloat16(off=0.18)
     receipt = step.facts["publication"] | {"layers": {"experts": {}}}
     assert verdicts(changed_step(step, facts={**step.facts, "publication": receipt})) == []
+
+
+def test_later_optimizer_steps_alone_are_not_checked():
+    assert verdicts(later()) == [Verdict.NOT_CHECKED]

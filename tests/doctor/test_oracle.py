@@ -1,6 +1,7 @@
 """The doctor's second implementations against the trainer's first: wrong alike they are not by chance."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
+from truing.doctor.oracle.policy_weight import policy_weight
 from truing.doctor.oracle.token_gradients import expected_token_gradients, expected_value_gradients
 from truing.doctor.rules.msk007 import demonstrated_step
 from truing.learner.lr_schedule import learning_rate
@@ -113,6 +115,36 @@ def test_gae_is_that_of_the_trainer(steps, last, gamma, lam):
         assert ours == pytest.approx(each[0].tolist(), abs=1e-9)
 
 
+def weighed_by(setup, *, new=(0.0, 0.0), sampler=(0.0, 0.0), **streams):
+    """The oracle's weights of a row of two tokens: at each token minus its log-probability's move."""
+    step = example_step(answers=(2,), rewards=(1.0,), setup=setup)
+    mask_N = step.tokens["policy_mask"]
+    old_N = step.tokens["old_logprob"]
+    moved = {"new_logprob": new, "sampler_logprob": sampler}
+    tables = {
+        name: old_N.masked_scatter(mask_N, old_N[mask_N] + torch.tensor(each)) for name, each in moved.items()
+    }
+    own = {name: old_N.masked_scatter(mask_N, torch.tensor(each)) for name, each in streams.items()}
+    return policy_weight(changed_step(step, **tables, **own), mask_N)[mask_N].tolist()
+
+
+def test_weights_of_tokens_by_hand():
+    apart = (-math.log(4), math.log(4))  # the sampler's, so that old ÷ sampler is 4 and 1/4
+    bounds = {"correction_low": 0.5, "correction_high": 3.0}
+    assert weighed_by({"correction": "truncate", **bounds}, sampler=apart) == pytest.approx([3.0, 0.5])
+    assert weighed_by({"correction": "mask", **bounds}, sampler=apart) == [0.0, 0.0]
+    assert weighed_by({"correction": "sequence_mask", **bounds}, sampler=apart) == pytest.approx([1.0, 1.0])
+    twice = (-math.log(2), -math.log(2))
+    assert weighed_by({"correction": "sequence_truncate", **bounds}, sampler=twice) == pytest.approx([3, 3])
+    lacking = (math.nan, math.log(4))  # a token without a number is not corrected
+    assert weighed_by({"correction": "truncate", **bounds}, sampler=lacking) == pytest.approx([1.0, 0.5])
+    # the mean of log sampler − log θ is 0.3 nats
+    drift = {"new": (-0.5, 0.0), "sampler": (0.1, 0.0)}
+    assert weighed_by({"row_drift": 0.2}, **drift, advantage=(-1.0, 1.0)) == [0.0, 1.0]
+    assert weighed_by({"row_drift": 0.4}, **drift, advantage=(-1.0, 1.0)) == [1.0, 1.0]
+    assert weighed_by({"entropy_share": 0.5}, entropy=(0.2, 1.0)) == [0.0, 1.0]
+
+
 def test_gae_by_hand():
     # δ₁ = 1 + 0 − 0.5 = 0.5 = A₁; δ₀ = 0 + 0.5 − 0.25 = 0.25, A₀ = 0.25 + 0.5 · 0.5
     assert gae([0.0, 1.0], [0.25, 0.5], 0.0, 1.0, 0.5) == ([0.5, 0.5], [0.75, 1.0])
@@ -121,10 +153,10 @@ def test_gae_by_hand():
 WEIGHTS = {
     "none": {},
     "gate": {"min_ratio": 0.7, "most_ratio": 1.5},
-    "truncate": {"correction": "truncate", "correction_low": 0.5, "correction_high": 1.2},
+    "truncate": {"correction": "truncate", "correction_low": None, "correction_high": 1.2},
     "mask": {"correction": "mask", "correction_low": 0.7, "correction_high": 1.4},
     "sequence": {"correction": "sequence", "correction_low": 0.9, "correction_high": 1.1},
-    "product-cut": {"correction": "sequence_truncate", "correction_low": 0.5, "correction_high": 1.2},
+    "product-cut": {"correction": "sequence_truncate", "correction_low": None, "correction_high": 1.2},
     "product-mask": {"correction": "sequence_mask", "correction_low": 0.7, "correction_high": 1.4},
 }
 

@@ -33,6 +33,8 @@ OPTIONS = {
     "own-means": {"average_tokens_across_devices": False},
     "bnpo": {"loss_type": "bnpo"},
     "dr_grpo": {"loss_type": "dr_grpo"},
+    "parts": {"steps_per_generation": 4, "gradient_accumulation_steps": 2},
+    "quarter": {"top_entropy_quantile": 0.25},
     "packed": {"packing": True, "max_length": 64},
     "evaluated": {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4},
     "epochs": {"max_steps": 6},

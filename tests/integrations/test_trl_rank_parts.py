@@ -26,7 +26,7 @@ from truing.integrations.trl.rows import Rows
 
 
 def part(**facts):
-    return RankPart(Rows([], [], [], []), facts, {}, 1.0, {})
+    return RankPart(Rows([], [], [], [], []), facts, {}, 1.0, {})
 
 
 def plain(trainer, rows):
@@ -64,7 +64,7 @@ def test_facts_of_one_rank_stay_as_they_are():
 
 def test_rows_of_a_rank_count_their_share_and_are_sent_alone():
     whole = torch.arange(100_000.0)
-    rows = Rows([], [{"token_gradient": whole[:3], "new_logprob": whole[:3]}], [], [])
+    rows = Rows([], [{"token_gradient": whole[:3], "new_logprob": whole[:3]}], [], [], [])
     (row,) = rows.averaged(2).streams
     assert row["token_gradient"].tolist() == [0.0, 0.5, 1.0]
     assert row["new_logprob"].tolist() == [0.0, 1.0, 2.0]

@@ -41,7 +41,8 @@ SLOW_HEALTHY = [
     *("sft+bf16-weights", "sft+packed", "sft+own-means", "sft+own-means+accumulated"),
     *("sft+evaluated", "sft+epochs", "grpo+bf16-weights", "grpo+kl", "grpo+kl+twice"),
     *("grpo+kl+lora", "grpo+split-groups", "grpo+split-groups+accumulated", "grpo+bnpo"),
-    *("grpo+dr_grpo", "grpo+evaluated", "grpo+epochs"),
+    *("grpo+dr_grpo", "grpo+evaluated", "grpo+epochs", "grpo+parts", "grpo+bnpo+accumulated"),
+    "grpo+quarter+accumulated",
 ]  # fmt: skip
 
 OWN = "each rank divides its loss by its own tokens, not by those of all ranks"

@@ -41,8 +41,10 @@ class Setup:
     surrogate: str | None = None  # clip, cispo, reinforce
     # of a token; of a sequence: the geometric mean or the product of its tokens'
     ratio: str | None = None  # token, sequence, product
-    # token_mean, rank_token_mean, sequence_mean, sequence_sum; sequence_total: not divided by a budget
+    # token_mean, rank_token_mean, sequence_mean, sequence_sum; sequence_total: not divided by a budget;
+    # generation_token_mean: a step has a part of a generation, whose tokens are counted
     aggregation: str | None = None
+    generation_micro_batches: int | None = None  # of each rank
     clip_low: float | None = None
     clip_high: float | None = None
     dual_clip: float | None = (
@@ -73,6 +75,8 @@ class Setup:
     overlong_penalty: float | None = None  # penalty of the longest possible turn, reward units
     min_ratio: float | None = None  # tokens with a smaller ratio are left out of the policy loss
     most_ratio: float | None = None  # and those with a larger one
+    row_drift: float | None = None  # nats; larger means of log sampler − log θ leave a row out, where A < 0
+    entropy_share: float | None = None  # of a micro-batch's tokens: those of the highest entropies count
     correction: str | None = None  # weight by old ÷ sampler: a method of ops/correction.py, or off
     correction_low: float | None = None
     correction_high: float | None = None

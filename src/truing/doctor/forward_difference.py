@@ -21,6 +21,8 @@ STREAMS = ("trainer", "alone", "sampler", "support", "reference", "old", "itself
 possible, as nats that would explain them; the reference, with a plain forward of its own; old
 log-probabilities of a first optimizer step; a plain forward with tokens appended."""
 
+ROUNDINGS = ("rounding", "reference_rounding", "sampler_rounding")
+
 OF_SAMPLER = ("sampler", "support")
 
 
@@ -38,6 +40,7 @@ class ForwardDifference(NamedTuple):
     device: str
     noisy: bool  # whether the trainer's forward is random: then rounding includes its noise
     other_routes: bool  # whether the plain forward takes other experts than the sampler, by a wrong record
+    engine_unknown: bool  # whether another engine samples, in a precision that is not known
     on_policy: bool  # whether the first optimizer step has the sampler's weights by declaration
     row: int | None  # of the token with the largest difference of the requested stream
     token: int
@@ -46,7 +49,7 @@ class ForwardDifference(NamedTuple):
         """Return whether the stream was compared, and differs by more than rounding."""
         if stream not in self.largest:
             return False
-        far, rounding = self.largest[stream], _rounding(stream)
+        far, rounding = self.largest[stream], self._rounding(stream)
         if rounding not in self.rounding:
             return far > self._bound(stream) or self._most_off(stream)
         if self.tokens < float32.FEW:
@@ -64,9 +67,9 @@ class ForwardDifference(NamedTuple):
         With a router, rounding may move a few tokens by as much as any fault. Along wrong routes a plain
         forward is not the policy's, but the reference has none on record.
         """
-        if self.other_routes and stream != "reference":
+        if (self.other_routes and stream != "reference") or (self.engine_unknown and stream in OF_SAMPLER):
             return False
-        if (rounding := _rounding(stream)) in self.rounding:
+        if (rounding := self._rounding(stream)) in self.rounding:
             least = float32.proof_multiples(self.device) * self.mean[rounding]
             return self.median.get(stream, 0.0) > max(MIN_DIFFERENCE, least) and not self.noisy
         return self.null is not None and float32.computes_in_float32(self.device)
@@ -83,9 +86,10 @@ class ForwardDifference(NamedTuple):
 
     def expected_text(self, stream: str) -> str:
         """Return the expectation as text."""
-        if (rounding := _rounding(stream)) in self.rounding:
+        if (rounding := self._rounding(stream)) in self.rounding:
+            precision = "the sampler's precision" if rounding == "sampler_rounding" else self.device
             return (
-                f"within rounding in {self.device}: at most {self.rounding[rounding]:.2g} and"
+                f"within rounding in {precision}: at most {self.rounding[rounding]:.2g} and"
                 f" {self.mean[rounding]:.2g} on average, not {self.mean.get(stream, 0.0):.2g}"
             )
         if self._most_off(stream):
@@ -100,9 +104,12 @@ class ForwardDifference(NamedTuple):
         bound = UNKNOWN_NULL if tolerance is None else tolerance
         return max(bound, self.engine[0]) if stream in OF_SAMPLER else bound
 
-
-def _rounding(stream: str) -> str:
-    return "reference_rounding" if stream == "reference" else "rounding"
+    def _rounding(self, stream: str) -> str:
+        """Return the name of the rounding of a stream: the sampler may compute in a precision of its own."""
+        own = "sampler_rounding"
+        if stream == "sampler" and own in self.rounding:
+            return own
+        return "reference_rounding" if stream == "reference" else "rounding"
 
 
 def forward_difference(step: Step, stream: str) -> ForwardDifference:
@@ -118,13 +125,14 @@ def forward_difference(step: Step, stream: str) -> ForwardDifference:
         {name: plain[name] for name in STREAMS if name in plain},
         plain.get("mean", {}),
         plain.get("median", {}),
-        {name: plain[name] for name in ("rounding", "reference_rounding") if name in plain},
+        {name: plain[name] for name in ROUNDINGS if name in plain},
         step.facts.get("null", {}).get("logprob", itself),
         float32.measured_rounding(step.facts),
         float32.engine_tolerance(step.facts),
         device,
         plain.get("noisy", False),
         are_routes_wrong(step),
+        plain.get("engine") == "unknown",
         step.setup.on_policy is not False,
         row,
         int(token),

@@ -112,7 +112,7 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
         "min_ratio": gates.min_ratio,
         "most_ratio": gates.max_ratio,
         "correction": recipe.correction.method,
-        "correction_low": recipe.correction.low,
+        "correction_low": None if recipe.correction.method.endswith("truncate") else recipe.correction.low,
         "correction_high": recipe.correction.high,
         "plain": True,
     }

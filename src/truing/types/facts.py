@@ -59,6 +59,7 @@ class Facts(TypedDict, total=False):
     engine_prompts: EnginePrompts
     forced_prefixes: ForcedPrefixes
     frozen: Digests
+    generation_tokens: Mapping[Text, Count]  # in the loss, of the generation that a sample is from
     graded_text: GradedTexts
     gradient: PlainGradient
     held_out: HeldOut

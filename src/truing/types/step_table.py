@@ -162,6 +162,11 @@ class StepTable(StepNumbers):
         """The rank that computed each sample's last pass: [B] int64; −1 if none did."""
         return self._of_last_pass(self.passes.rank)
 
+    @cached_property
+    def micro_batch_of_sample(self) -> Tensor:
+        """The micro-batch of each sample's last pass: [B] int64; −1 for a sample without one."""
+        return self._of_last_pass(self.passes.micro_batch)
+
     def _of_last_pass(self, value_P: Tensor) -> Tensor:
         """Return a value of each sample's last pass: [B] int64; −1 for a sample without one."""
         value_B, last_P = torch.full((len(self.samples),), -1), self.passes.is_last

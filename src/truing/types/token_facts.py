@@ -149,6 +149,8 @@ class Plain(TypedDict):
     itself: NotRequired[Number]
     rounding: NotRequired[Number]
     reference_rounding: NotRequired[Number]
+    sampler_rounding: NotRequired[Number]
+    engine: NotRequired[Text]  # precision of an engine that samples beside another trainer, or unknown
     mean: NotRequired[dict[Text, NumberOrNaN]]
     median: NotRequired[dict[Text, NumberOrNaN]]
     where: NotRequired[dict[Text, Place]]

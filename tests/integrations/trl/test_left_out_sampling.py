@@ -17,6 +17,7 @@ PLAIN = {
     "min_p": None,
     "repetition_penalty": 1.0,
     "generation_kwargs": None,
+    "vllm_structured_outputs_regex": None,
 }
 
 CASES = [
@@ -24,6 +25,7 @@ CASES = [
     ({"top_k": 5}, ("top_k=5",)),
     ({"top_k": -1, "top_p": 1, "min_p": 0.0}, ()),
     ({"top_p": 0.9, "min_p": 0.1}, ("top_p=0.9", "min_p=0.1")),
+    ({"vllm_structured_outputs_regex": "a+"}, ("vllm_structured_outputs_regex='a+'",)),
     ({"repetition_penalty": 1.1}, ("repetition_penalty=1.1",)),
     ({"top_k": 5, "generation_kwargs": {"top_k": 0}}, ()),
     ({"generation_kwargs": {"top_k": 5, "max_new_tokens": 4}}, ("top_k=5",)),

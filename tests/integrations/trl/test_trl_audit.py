@@ -8,6 +8,7 @@ import torch
 import transformers
 import trl
 from pick import first
+from trl.experimental.async_grpo import AsyncGRPOTrainer
 
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
@@ -350,6 +351,8 @@ def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path)
     assert code in again.findings
 
 
-def test_another_trainer_is_refused():
-    with pytest.raises(RecipeError, match="cannot be audited"):
-        audit(object())
+@pytest.mark.parametrize("kind", [object, AsyncGRPOTrainer])
+def test_another_trainer_is_refused_and_told_what_is_not_checked(kind):
+    with pytest.raises(RecipeError, match="cannot be audited") as refused:
+        audit(object.__new__(kind))
+    assert "samples, loss, gradient and weights are not checked" in str(refused.value)

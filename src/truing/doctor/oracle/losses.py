@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step
+from truing.doctor.oracle.policy_weight import per_row, policy_weight, stream
 from truing.doctor.oracle.token_gradients import (
     aggregation_weight,
-    correction_weight,
     demonstrated,
     near_bound,
-    per_row,
-    stream,
 )
 
 EPS = torch.finfo(torch.float32).eps
@@ -48,7 +46,7 @@ def _terms(step: Step) -> Iterator[tuple[str, ExpectedLoss]]:
     drawn_N = here_N & ~demonstrated(step)
     mask_N = stream(step, "policy_mask").bool() & here_N
     if setup.surrogate is not None:
-        loss_N = aggregation_weight(step, mask_N, drawn_N) * correction_weight(step, mask_N) * _policy(step)
+        loss_N = aggregation_weight(step, mask_N, drawn_N) * policy_weight(step, mask_N) * _policy(step)
         yield "policy", ExpectedLoss.of(loss_N, loss_N * near_bound(step))
     if (setup.kl_coef or 0) > 0 and setup.kl_where == "loss" and step.has("ref_logprob"):
         yield "kl", _kl(step, drawn_N)

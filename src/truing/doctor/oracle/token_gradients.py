@@ -8,15 +8,20 @@ denominators and aggregation are all in it, and the model is not.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step
-
-BOUND_TOLERANCE = 1e-5
-"""Nats: float32 leaves 1e-6 of a log-ratio."""
+from truing.doctor.oracle.policy_weight import (
+    BOUND_TOLERANCE,
+    MOST_NATS,
+    near,
+    near_weight_bound,
+    per_row,
+    policy_weight,
+    stream,
+)
 
 
 def expected_token_gradients(step: Step) -> Tensor:
@@ -32,24 +37,17 @@ def expected_token_gradients(step: Step) -> Tensor:
 
 def near_bound(step: Step) -> Tensor:
     """Return tokens with a ratio within rounding of a bound: [N] bool."""
-    setup = step.setup
-    new_N, old_N, drawn_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob"))
-    mask_N = stream(step, "policy_mask").bool()
-    moved_N, drift_N = (torch.where(mask_N, each, 0.0) for each in (new_N - old_N, old_N - drawn_N))
+    setup, mask_N = step.setup, stream(step, "policy_mask").bool()
+    moved_N = torch.where(mask_N, stream(step, "new_logprob") - stream(step, "old_logprob"), 0.0)
     low, high = setup.clip_low, setup.clip_high
     clip = [None if low is None else 1 - low, None if high is None else 1 + high]
     clip += [setup.max_ratio, setup.dual_clip]
-    near_N = _near(moved_N, [setup.min_ratio, setup.most_ratio, *clip])
-    near_N |= _near(drift_N, [setup.correction_low, setup.correction_high])
-    count_N = per_row(step, mask_N).clamp(min=1)[step.sample_of_token]
-    means = [per_row(step, each)[step.sample_of_token] / count_N for each in (moved_N, drift_N)]
-    near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
-    near_N |= _near(means[0] * count_N, clip) & (setup.ratio == "product")
-    of_row_N = means[1] if setup.correction == "sequence" else means[1] * count_N
-    return near_N | (
-        _near(of_row_N, [setup.correction_low, setup.correction_high])
-        & (setup.correction or "").startswith("sequence")
-    )
+    near_N = near(moved_N, clip) | near_weight_bound(step, mask_N)
+    if setup.ratio in ("sequence", "product"):
+        of_row_B = per_row(step, moved_N)
+        count_B = per_row(step, mask_N).clamp(min=1) if setup.ratio == "sequence" else 1.0
+        near_N |= near((of_row_B / count_B)[step.sample_of_token], clip)
+    return near_N
 
 
 def kl_rounding(step: Step) -> float:
@@ -68,15 +66,6 @@ def kl_rounding(step: Step) -> float:
     return (
         4 * torch.finfo(torch.float32).eps * weight * float(aggregation_weight(step, mask_N, drawn_N).max())
     )
-
-
-def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
-    """Return where a logarithm is that of a bound, up to rounding."""
-    near_N = torch.zeros(len(log_N), dtype=torch.bool)
-    for bound in bounds:
-        if bound is not None and bound > 0 and bound != 1:
-            near_N |= (log_N - math.log(bound)).abs() < BOUND_TOLERANCE
-    return near_N
 
 
 def expected_entropy_gradients(step: Step) -> Tensor:
@@ -134,7 +123,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.surrogate is None or not mask_N.any():
         return torch.zeros(len(mask_N), dtype=torch.float64)
     advantage_N = stream(step, "advantage")
-    factor_N = aggregation_weight(step, mask_N, drawn_N) * correction_weight(step, mask_N)
+    factor_N = aggregation_weight(step, mask_N, drawn_N) * policy_weight(step, mask_N)
     if setup.surrogate == "reinforce":
         return factor_N * advantage_N
     log_N = torch.where(mask_N, stream(step, "new_logprob") - stream(step, "old_logprob"), 0.0).nan_to_num()
@@ -150,35 +139,6 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
         assert setup.max_ratio is not None
         return factor_N * ratio_N.clamp(max=setup.max_ratio) * advantage_N
     return factor_N * ratio_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
-
-
-def correction_weight(step: Step, mask_N: Tensor) -> Tensor:
-    """Return the factor of declared gates and corrections on a token's policy loss; 1 without any.
-
-    A gate leaves out tokens with θ ÷ old outside its bounds; a correction weighs by ρ = old ÷ sampler:
-    min(ρ, high), ρ within its bounds, or the whole row if its mean log ρ is within them; by the product of
-    a row's ρ, capped or within bounds.
-    """
-    setup, weight_N = step.setup, torch.ones(len(mask_N), dtype=torch.float64)
-    new_N, old_N, drawn_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob"))
-    ratio_N = torch.where(mask_N, new_N - old_N, 0.0).exp()
-    if setup.min_ratio is not None:
-        weight_N = weight_N * (ratio_N >= setup.min_ratio)
-    if setup.most_ratio is not None:
-        weight_N = weight_N * (ratio_N <= setup.most_ratio)
-    if setup.correction in (None, "off"):
-        return weight_N
-    low = 0.0 if setup.correction_low is None else setup.correction_low  # no bound is declared
-    high = math.inf if setup.correction_high is None else setup.correction_high
-    log_N = torch.where(mask_N, old_N - drawn_N, 0.0)
-    if setup.correction in ("sequence_truncate", "sequence_mask"):
-        log_N = torch.where(mask_N, per_row(step, log_N)[step.sample_of_token], 0.0)
-    if setup.correction in ("truncate", "sequence_truncate"):
-        return weight_N * log_N.exp().clamp(max=high)
-    if setup.correction == "sequence":
-        log_N = (per_row(step, log_N) / per_row(step, mask_N).clamp(min=1))[step.sample_of_token]
-    within_N = (log_N.exp() >= low) & (log_N.exp() <= high)
-    return weight_N * within_N * (1.0 if setup.correction == "sequence" else log_N.exp())
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:
@@ -210,6 +170,7 @@ def aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     sequence_sum            1 / (rows · budget)
     sequence_total          1 / rows
     prompt_mean             1 / (groups · tokens of its group)
+    generation_token_mean   1 / (tokens of its generation · the step's micro-batches ÷ the generation's)
     """
     setup, here_N = step.setup, mask_N.double()
     rows = int((per_row(step, drawn_N) > 0).sum())
@@ -227,6 +188,12 @@ def aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
             number = {name: i for i, name in enumerate(dict.fromkeys(names))}
             group_N = torch.tensor([number[name] for name in names])[step.sample_of_token]
             return here_N / _mean_over(group_N, mask_N)
+        case "generation_token_mean":
+            assert setup.generation_micro_batches is not None
+            counts = step.facts["generation_tokens"]
+            tokens_B = torch.tensor([counts[row.sample_id] for row in step.samples]).clamp(min=1)
+            share = int(step.passes.micro_batch.max() + 1) / setup.generation_micro_batches
+            return here_N / (tokens_B[step.sample_of_token] * share)
         case _:
             assert setup.max_new_tokens is not None
             return here_N / (rows * setup.max_new_tokens)
@@ -277,20 +244,6 @@ def demonstrated(step: Step) -> Tensor:
     return per_row(step, stream(step, "supervised_mask"))[step.sample_of_token] > 0
 
 
-def per_row(step: Step, x_N: Tensor) -> Tensor:
-    """Return the sum over each row: [B] float64."""
-    return torch.zeros(len(step.samples), dtype=torch.float64).index_add(
-        0, step.sample_of_token, x_N.double()
-    )
-
-
 def _exp(log: Tensor) -> Tensor:
-    """Return a finite ratio of any shape: float64 represents e^700, so that 0 times it is 0."""
-    return log.clamp(max=700.0).exp()
-
-
-def stream(step: Step, name: str) -> Tensor:
-    """Return a stream as float64, 0 if it is absent."""
-    if name not in step.tokens:
-        return torch.zeros(len(step.sample_of_token), dtype=torch.float64)
-    return step.tokens[name].double().nan_to_num()
+    """Return a finite ratio of any shape."""
+    return log.clamp(max=MOST_NATS).exp()

@@ -12,8 +12,8 @@ the first optimizer step, which is legal: for those the rule reports only a diff
 engine.
 
 Healthy look-alikes: Old log-probabilities that another trainer recomputes before the first optimizer step,
-near the sampler's. The rule does not apply with a declared correction, which has both numbers and weighs by
-their quotient.
+near the sampler's. The rule does not apply with Truing's correction, which has both numbers and weighs by
+their quotient. Beside TRL, whose correction is on by default, it does.
 
 Fix: Use the sampler's numbers as the old policy, or recompute them once, before the first optimizer step, and
 weigh tokens by old ÷ sampler. Never recompute them between the optimizer steps of one batch: RAT003 finds

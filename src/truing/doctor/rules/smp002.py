@@ -10,8 +10,8 @@ How it is measured: Each turn carries the digest and the version of the weights 
 step all must be equal. A digest that an earlier step of the run had before or after it, and this one has
 not, names the version. In Truing the version is the count of all steps so far.
 
-Healthy look-alikes: A sampler with a declared lag (`engine.ahead`), up to that lag. The rule does not apply
-to another trainer's correction.
+Healthy look-alikes: A sampler with a declared lag (`engine.ahead`), up to that lag. Beside TRL the digest is
+that of the weights last sent to vLLM: whether it loaded them, SMP004 and RAT002 show.
 Demonstrations, which no sampler sampled. Weights that did not move, and keep their digest. Digests of a
 part of a large model, which compare with no other.
 

@@ -46,6 +46,8 @@ def measure(step: Step) -> tuple[ForwardDifference, ForwardDifference]:
 def judge(differences: tuple[ForwardDifference, ForwardDifference]) -> Iterator[Claim]:
     """Claim a sampler that differs while the trainer agrees, and a support that is not the declared one."""
     difference, of_support = differences
+    if not {"sampler", "support"} & set(difference.largest):
+        yield Claim(Verdict.NOT_CHECKED, "the sampler's log-probabilities beside a plain forward")
     if of_support.differs("support"):
         yield Claim(
             Verdict.PROVEN if of_support.is_certain("support") and of_support.on_policy else Verdict.SUSPECT,

@@ -53,7 +53,7 @@ SAME = {
 }
 """Words of verl, with ours."""
 
-NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source")
+NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source", "generation_micro_batches")
 """Fields of ``Setup`` that no trace declares: what it is read from says them."""
 
 NAMES = tuple(item.name for item in fields(Setup) if item.name not in NOT_DECLARED)
@@ -67,6 +67,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
         (0.0, 1e9),
     ),
     "dual_clip": (1.0, 1e9),
+    "entropy_share": (0.0, 1.0),
 }
 """The values that a setting may have."""
 

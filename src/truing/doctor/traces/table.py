@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup
+from truing.doctor.facts.sampler_mismatch import sampler_mismatch
 from truing.doctor.importers.metric_names import ours_of, trainer_of, without_prefix
 from truing.doctor.traces.step_file import StepFile
 from truing.errors import RecordError
@@ -231,17 +232,10 @@ def _derived(table: StepTable) -> dict[str, float]:
     metrics = reward_metrics(table.samples) | token_metrics(table) | kl_metrics(first)
     if not any(sample.status for sample in table.samples):  # how rows ended is not known
         metrics.pop("truncated/share", None)
-    metrics |= entropy_metrics(table) | value_metrics(table) | _mismatch(table)
+    metrics |= entropy_metrics(table) | value_metrics(table) | sampler_mismatch(table)
     known = table.stream("advantage")[table.policy]
     known = known[~known.isnan()]
     return metrics | ({"advantage/max_abs": float(known.abs().max())} if len(known) else {})
-
-
-def _mismatch(table: StepTable) -> dict[str, float]:
-    """Return the largest difference of sampler and trainer before the first optimizer step."""
-    apart = (table.stream("sampler_logprob") - table.at_first_optimizer_step("new_logprob"))[table.sampled]
-    apart = apart[~apart.isnan()]
-    return {"mismatch/max_abs": float(apart.abs().max())} if len(apart) else {}
 
 
 def _is_empty(stream: Tensor) -> bool:

@@ -50,5 +50,7 @@ def audit(
             "this trainer cannot be audited",
             got=type(trainer).__name__,
             expected=f"{', '.join(AUDITS)} of TRL 1.16, or a subclass of one",
+            remedy="its samples, loss, gradient and weights are not checked; any trainer can write a trace,"
+            " which truing check judges: truing explain trace",
         )
     return kind(trainer, stop=stop, out=None if out is None else Path(out), select=select, ignore=ignore)

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.facts.id_comparison import alignment_metric, compare_ids
+from truing.doctor.facts.sampler_mismatch import sampler_mismatch
 from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
@@ -39,6 +41,9 @@ from truing.integrations.trl.processes import (
 from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_facts
 from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.sample_usage import Usage
+from truing.integrations.trl.step_counts import StepCounts
+from truing.integrations.trl.vllm_engine import VllmEngine
+from truing.integrations.trl.wrap import wrapped
 from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditBudget
 from truing.types.batch_facts import Batch
 from truing.types.facts import Facts
@@ -64,6 +69,8 @@ class Audit(ABC):
     """Attributes that identify the kind of trainer."""
     wrapped_methods: ClassVar[dict[str, str]]
     """Wrapped methods of the trainer, and the audit's method for each."""
+    engine: VllmEngine | None = None
+    """The engine that samples; None if the policy itself does."""
 
     def __init__(
         self,
@@ -87,15 +94,17 @@ class Audit(ABC):
         self.history = History()
         self.facts: dict[str, Any] = {}
         self.state: dict[str, Any] = {}  # what all ranks must share
+        self.fixed_digests: dict[str, str] = {}  # of frozen and reference weights, as first seen
         self.numbers: dict[str, float] = {}
         self.reported: set[tuple[str, Verdict]] = set()
+        self.counts = StepCounts(tuple(self.wrapped_methods))
         for name, own_name in self.wrapped_methods.items():
-            setattr(trainer, name, _wrap(trainer, name, getattr(self, own_name)))
+            setattr(trainer, name, wrapped(trainer, name, getattr(self, own_name), self.counts.called))
         self.grad_norm: float | None = None  # before clipping
         self.audit_budget, self.started = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
         self.audit_requested = False  # audit the next step at any cost
         accelerator = trainer.accelerator
-        setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clip_grad_norm))
+        setattr(accelerator, CLIP_METHOD, wrapped(accelerator, CLIP_METHOD, self.clip_grad_norm))
         trainer.add_callback(OptimizerCallback(self))
 
     def __str__(self) -> str:
@@ -106,7 +115,10 @@ class Audit(ABC):
         if not self.ranks.is_first:
             yield f"rank {self.ranks.rank} of {self.ranks.size}: the report is that of rank 0", ""
             return
-        yield from report_lines(self.diagnosis, self.target)
+        if self.counts.unseen:
+            yield str(self.counts), "bold red"
+        if not self.counts.sees_nothing:
+            yield from report_lines(self.diagnosis, self.target)
         if not self.whole_weights:
             kind = self.trainer.accelerator.distributed_type.value
             yield NOT_CHECKED.format(kind=kind, size=self.ranks.size), "yellow"
@@ -177,7 +189,9 @@ class Audit(ABC):
         facts = Facts(**self.facts)
         if ids["first"]:
             facts["ids"] = ids
-        return Step.of(rows.table(StepNumbers(self.stage, done, metrics, facts)), self.setup, self.history)
+        table = rows.table(StepNumbers(self.stage, done, metrics, facts))
+        table = replace(table, metrics={**table.metrics, **sampler_mismatch(table)})
+        return Step.of(table, self.setup, self.history)
 
     def averaged_rows(self, done: int) -> Rows:
         """Return the rows of this rank, with token gradients of the average over ranks."""
@@ -237,7 +251,12 @@ class Audit(ABC):
         with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward
             step = self.step(done, self.averaged_rows(done))
             self.facts["plain"] = plain_facts(
-                model, step, self.sampling_params, noisy=noisy, reference=self.reference_model
+                model,
+                step,
+                self.sampling_params,
+                noisy=noisy,
+                reference=self.reference_model,
+                engine=self.engine,
             )
             known = "token_gradient" in step.tokens and not noisy and self.gradient_is_sum
             if all(self.ranks.gather("whether the gradient can be checked", known)):
@@ -308,13 +327,3 @@ class Audit(ABC):
         """Return the trained weights, by name."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if weight.requires_grad}
-
-
-def _wrap(trainer: Any, name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that passes the trainer's own method to ``wrapper``; looked up at each call."""
-    own = trainer.__dict__.get(name)
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(own or getattr(type(trainer), name).__get__(trainer), *args, **kwargs)
-
-    return called

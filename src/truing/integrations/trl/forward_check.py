@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.integrations.trl.vllm_engine import VllmEngine
 from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.types.sample import SampleFacts
 from truing.types.sampling_params import SamplingParams
@@ -54,13 +55,19 @@ class Differences:
 
 @torch.no_grad()
 def plain_facts(
-    model: Any, step: Step, sampling_params: SamplingParams, *, noisy: bool, reference: Any = None
+    model: Any,
+    step: Step,
+    sampling_params: SamplingParams,
+    *,
+    noisy: bool,
+    reference: Any = None,
+    engine: VllmEngine | None = None,
 ) -> dict[str, Any]:
     """Return how far each stream is from a plain forward at trained tokens; call it before weights change.
 
     ``itself`` is the plain forward's difference from itself in another shape: the noise in float32.
     ``rounding`` is its difference from itself rounded at random: the noise in lower precision. If the trainer
-    adds noise, ``rounding`` includes it.
+    adds noise, ``rounding`` includes it. ``sampler_rounding`` is the same in the precision of an engine.
 
     Args:
         model: the policy, without the trainer's wrappers.
@@ -68,6 +75,7 @@ def plain_facts(
         sampling_params: of the trainer's scoring.
         noisy: whether the trainer's forward is random.
         reference: returns a context manager of the reference model; None if there is none.
+        engine: that samples; None if the policy does. A precision that is not known is taken for bfloat16.
     """
     differences, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = is_coarse(device)
@@ -78,9 +86,16 @@ def plain_facts(
         for seed in range(REPEATS if coarse or noisy else 0):
             with random_rounding(model, REPEATS * index + seed), _training(model) if noisy else nullcontext():
                 differences.add("rounding", logprobs(model, sample, places), plain_K, *place)
-        for name, stream in STREAMS.items():
-            if stream in step.tokens:
-                differences.add(name, step.tokens[stream][part][places].double(), plain_K, *place)
+        compared = {name: each for name, each in STREAMS.items() if each in step.tokens}
+        if step.setup.left_out:  # the sampler's distribution is another one
+            compared.pop("sampler", None)
+        if engine is not None and "sampler" in compared:
+            dtype = engine.dtype or torch.bfloat16
+            for seed in range(REPEATS if coarse or dtype.itemsize < 4 else 0):
+                with random_rounding(model, REPEATS * index + seed, dtype):
+                    differences.add("sampler_rounding", logprobs(model, sample, places), plain_K, *place)
+        for name, stream in compared.items():
+            differences.add(name, step.tokens[stream][part][places].double(), plain_K, *place)
         if reference is not None and "ref_logprob" in step.tokens:
             with reference() as other:
                 reference_K = logprobs(other, sample, places)
@@ -97,7 +112,8 @@ def plain_facts(
                 "reference", step.tokens["ref_logprob"][part][places].double(), reference_K, *place
             )
     tokens = sum(len(places) for _, places in rows)
-    return {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | differences.facts()
+    facts = {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | differences.facts()
+    return facts if engine is None else facts | {"engine": str(engine.dtype or "unknown")}
 
 
 def logprobs(model: Any, sample: Any, places: Sequence[int], extra: int = 0) -> Tensor:

@@ -14,13 +14,14 @@ from truing.doctor.evidence import Setup
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of
-from truing.integrations.trl.grpo_rows import GENERATION_KEY, metrics_of, rows_of, unpadded
+from truing.integrations.trl.grpo_rows import GENERATION_KEY, loss_tokens, metrics_of, rows_of, unpadded
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.rank_parts import RankPart
 from truing.integrations.trl.rng_state import rng_preserved, rng_state_of
 from truing.integrations.trl.rows import Rows
 from truing.integrations.trl.sample_usage import Usage, UsageCounter
 from truing.integrations.trl.setup import scoring_params, setup_of_grpo
+from truing.integrations.trl.vllm_engine import VllmEngine
 from truing.measurements.audit_budget import AuditBudget
 from truing.utils.rng import permutation
 
@@ -67,11 +68,11 @@ class GrpoAudit(Audit):
         self.rewards: Tensor | None = None
         self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last step
         self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
-        self.updates_of_generation = 0  # since the last generation
         self.generations = 0
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
         setup, params = self.declared(trainer), scoring_params(trainer.args)
         super().__init__(trainer, setup, params, stop=stop, out=out, select=select, ignore=ignore)
+        self.engine = VllmEngine(self) if trainer.use_vllm else None
 
     @staticmethod
     def declared(trainer: Any) -> Setup:
@@ -130,7 +131,7 @@ class GrpoAudit(Audit):
 
     def rows(self, done: int) -> Rows:
         """Return the rows of this rank since the last step."""
-        return rows_of(self.micro_batches, self.setup, self.updates_of_generation)
+        return rows_of(self.micro_batches, self.setup, done)
 
     def metrics(self, rows: Rows) -> dict[str, float]:
         """Return metrics of a step, by Truing's names."""
@@ -154,13 +155,19 @@ class GrpoAudit(Audit):
         )
 
     def facts_of_all(self, parts: Sequence[RankPart]) -> dict[str, Any]:
-        """Return how often the rows of all ranks are used."""
-        return {"sample_usage": self.usage_counter.facts([part.usage for part in parts])}
+        """Return how often the rows of all ranks are used, and the tokens of their generations."""
+        facts: dict[str, Any] = {"sample_usage": self.usage_counter.facts([part.usage for part in parts])}
+        if self.setup.aggregation == "generation_token_mean":
+            names = [row.sample_id for part in parts for row in part.rows.samples]
+            numbers = {name: int(name.partition(".")[0]) for name in names}
+            facts["generation_tokens"] = {
+                name: self.generations_by_number[number]["tokens"] for name, number in numbers.items()
+            }
+        return facts
 
     def reset(self) -> None:
         """Drop the micro-batches; the next step may have the same generation."""
         self.micro_batches = []
-        self.updates_of_generation += 1
 
     def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the ids that the sampler returns, and the RNG state before."""
@@ -200,27 +207,28 @@ class GrpoAudit(Audit):
         batch = real(inputs)
         count = len(batch["completion_ids"])
         known = self.drawn if len(self.drawn) == count and not getattr(self.trainer, "tools", None) else None
-        ranks = self.ranks.gather("a generation", (prompts, known, unpadded(batch)))
-        sizes = [len(rows) for _, _, rows in ranks]
+        ranks = self.ranks.gather("a generation", (prompts, known, unpadded(batch), loss_tokens(batch)))
+        sizes = [len(rows) for _, _, rows, _ in ranks]
         first, total = sum(sizes[: self.ranks.rank]), sum(sizes)
         if self.rewards is None or len(self.rewards) != total:
             return batch  # another trainer's rewards
-        drawn = [rows for _, rows, _ in ranks if rows is not None]
+        drawn = [rows for _, rows, _, _ in ranks if rows is not None]
         self.current_generation = {
             "number": self.generations,
             "drawn": list(chain.from_iterable(drawn)) if len(drawn) == self.ranks.size else None,
             "rewards": self.rewards,
-            "prompts": list(chain.from_iterable(prompts for prompts, _, _ in ranks)),
+            "prompts": list(chain.from_iterable(prompts for prompts, *_ in ranks)),
+            "tokens": sum(tokens for *_, tokens in ranks),
             "completions": list(self.trainer._logs["completion"])[-total:],
             "version": self.trainer.state.global_step,
+            "sampler": (self.engine and self.engine.synced) or (self.trainer.state.global_step, ""),
             "pad": self.tokenizer.pad_token_id,
         }
         self._keep_generation(
-            list(chain.from_iterable(rows for _, _, rows in ranks)), range(first, first + count)
+            list(chain.from_iterable(rows for _, _, rows, _ in ranks)), range(first, first + count)
         )
         self._audit_draws(first, count)
         first += self.generations * GENERATION_STRIDE
-        self.updates_of_generation = 0
         self.generations += 1
         return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 

@@ -21,22 +21,25 @@ GENERATION_KEY = "truing_generated"
 """Key added to a micro-batch: samples, rewards, prompts and completions of its generation, by row."""
 
 
-def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, optimizer_step: int) -> Rows:
+def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, done: int) -> Rows:
     """Return the rows of micro-batches.
 
     Args:
         micro_batches: of one optimizer step.
         setup: the declared settings.
-        optimizer_step: earlier ones on the same generation.
+        done: optimizer steps before this one.
     """
-    rows = Rows([], [], [], [], optimizer_step)
-    for micro in micro_batches:
+    # since the weights that sampled: of the oldest of several generations
+    since = [done - micro.inputs[GENERATION_KEY]["version"] for micro in micro_batches]
+    rows = Rows([], [], [], [], [], max(since))
+    for index, micro in enumerate(micro_batches):
         for b, number in enumerate(micro.inputs["truing_row"].tolist()):
-            row, streams, pairs = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY])
+            row, streams, pairs = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY], since[index])
             rows.samples.append(row)
             rows.streams.append(streams)
             rows.pairs.extend(pairs)
             rows.ranks.append(0)
+            rows.micro_batches.append(index)
     return rows
 
 
@@ -58,7 +61,7 @@ def metrics_of(rows: Sequence[SampleFacts], streams: Sequence[Mapping[str, Tenso
 
 
 def _row(
-    micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any]
+    micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any], since: int
 ) -> tuple[SampleFacts, dict[str, Tensor], list[IdPair]]:
     """Return a row, its streams, and the pair of its sampled and trained ids, if they are known."""
     inputs = micro.inputs
@@ -102,23 +105,31 @@ def _row(
     for name, table in tables.items():
         if table is not None:
             streams[name] = with_prompt(table[b].double(), math.nan)
+    if "sampler_logprob" in streams:  # TRL fills it with 0 where nothing is sampled
+        filled = (streams["origin"] != Origin.SAMPLED) & (streams["sampler_logprob"] == 0)
+        streams["sampler_logprob"] = streams["sampler_logprob"].masked_fill(filled, math.nan)
+    unscored = ~with_prompt(mask, False)  # the forward does not attend to them
+    for name in {"new_logprob", "old_logprob", "ref_logprob", "entropy"} & set(streams):
+        streams[name] = streams[name].masked_fill(unscored, math.nan)
     if micro.token_gradient is not None:
         outside = ~(streams["policy_mask"] | (streams["token_gradient"].nan_to_num() != 0))
         streams["token_gradient"] = streams["token_gradient"].masked_fill(outside, math.nan)
-    facts = _doctor_row(micro, row, setup, generated, streams, start)
+    facts = _doctor_row(row, setup, generated, streams, start, since)
     trained = streams["token_ids"][: start + known].tolist()
     pairs = [] if drawn is None else [IdPair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
     return facts, streams, pairs
 
 
 def _doctor_row(
-    micro: RecordedMicroBatch,
     row: int,
     setup: Setup,
     generated: Mapping[str, Any],
     streams: Mapping[str, Tensor],
     start: int,
+    since: int,
 ) -> SampleFacts:
+    # in a later optimizer step of its generation, older weights are right
+    version, weights = (generated["version"], "") if since else generated["sampler"]
     ids, origin = streams["token_ids"].tolist(), streams["origin"].tolist()
     digest = hashlib.sha256(repr(ids[:start]).encode()).hexdigest()[:16]
     turns, at = [], 0
@@ -127,7 +138,7 @@ def _doctor_row(
         if kind == Origin.SAMPLED:
             stopped = ids[at + length - 1] in (setup.stop_ids or ())
             reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-            turns.append(TurnSpan(at, at + length, reason, generated["version"], ""))
+            turns.append(TurnSpan(at, at + length, reason, version, weights))
         at += length
     completion = generated["completions"][row]
     text = completion if isinstance(completion, str) else str(completion[-1].get("content", ""))
@@ -159,6 +170,12 @@ def _last_true(on: Tensor) -> int:
     """Return the index of the last true entry, −1 if there is none."""
     places = on.nonzero()
     return int(places[-1]) if len(places) else -1
+
+
+def loss_tokens(batch: Any) -> int:
+    """Return the tokens of a batch that the loss is a mean over."""
+    mask = batch["completion_mask"].bool()
+    return int((mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask).sum())
 
 
 def unpadded(batch: Any) -> list[tuple[Tensor, Tensor]]:

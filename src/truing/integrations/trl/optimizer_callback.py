@@ -1,5 +1,6 @@
 """Digests around the optimizer's step of a trainer, and the diagnosis of each step."""
 
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,6 @@ class OptimizerCallback(TrainerCallback):
         self.own_schedule = audit.trainer.lr_scheduler is None  # not passed in by the user
         self.before: dict[str, str] = {}
         self.due_to_move: list[str] = []
-        self.frozen_digests: dict[str, str] = {}  # of frozen and reference weights
         self.recomputed: RecomputedUpdate | None = None
         self.moments: DigestsBetweenSteps | None = None
         self.hooked: torch.optim.Optimizer | None = None  # calls ``moments``
@@ -115,7 +115,7 @@ class OptimizerCallback(TrainerCallback):
         for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.reference_weights)):
             if weights:
                 digest = quick_sum(rotating_slice(weights, 0))
-                declared = self.frozen_digests.setdefault(name, digest)
+                declared = audit.fixed_digests.setdefault(name, digest)
                 audit.facts[name] = {"digest": digest, "declared": declared}
                 audit.state[f"{name} weights"] = digest
         self.recomputed = _recompute_update(audit, update_index)
@@ -142,8 +142,11 @@ class OptimizerCallback(TrainerCallback):
         audit.state["policy weights"] = audit.facts["weights"]["after"]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Diagnose the step."""
-        if any(self.audit.ranks.gather("whether there is a step", self.audit.has_update)):
+        """Diagnose the step; one whose loss was not seen is told."""
+        seen = any(self.audit.ranks.gather("whether there is a step", self.audit.has_update))
+        if self.audit.counts.add(seen) and self.audit.ranks.is_first:
+            print(f"truing: {self.audit.counts}", file=sys.stderr)
+        if seen:
             self.audit.diagnose(state.global_step - 1)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -19,6 +19,7 @@ class Rows(NamedTuple):
     streams: list[dict[str, Tensor]]
     pairs: list[IdPair]
     ranks: list[int]  # that computed them
+    micro_batches: list[int]  # within the optimizer step of a rank
     optimizer_step: int = 0  # earlier ones on the same generation
 
     def averaged(self, ranks: int) -> "Rows":
@@ -46,7 +47,7 @@ class Rows(NamedTuple):
             passes=Passes(
                 sample=index_P,
                 optimizer_step=torch.full_like(index_P, self.optimizer_step),
-                micro_batch=torch.zeros_like(index_P),
+                micro_batch=torch.tensor(self.micro_batches),
                 rank=torch.tensor(self.ranks),
                 streams=of_passes,
             ),
@@ -60,4 +61,5 @@ def joined(parts: Iterable[Rows]) -> Rows:
         list(chain.from_iterable(each)) for each in zip(*(p[:3] for p in parts), strict=True)
     )
     ranks = [rank for rank, part in enumerate(parts) for _ in part.samples]
-    return Rows(samples, streams, pairs, ranks, parts[0].optimizer_step)
+    micro_batches = list(chain.from_iterable(part.micro_batches for part in parts))
+    return Rows(samples, streams, pairs, ranks, micro_batches, parts[0].optimizer_step)

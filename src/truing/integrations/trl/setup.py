@@ -20,12 +20,21 @@ LOSSES = {
 """Surrogate and aggregation by ``loss_type``; others have no closed form here."""
 
 
+CORRECTIONS = {
+    "token_truncate": "truncate",
+    "token_mask": "mask",
+    "sequence_truncate": "sequence_truncate",
+    "sequence_mask": "sequence_mask",
+}
+"""Truing's names of ``vllm_importance_sampling_mode``."""
+
 SAMPLING_OFF = {
     "top_k": (None, 0, -1),
     "top_p": (None, 1.0),
     "min_p": (None, 0.0),
     "repetition_penalty": (None, 1.0),
     "do_sample": (None, True),
+    "vllm_structured_outputs_regex": (None,),
 } | dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens", "min_new_tokens"), (None, 0))
 """Values of arguments with which TRL samples from the distribution that its log-probabilities are of."""
 
@@ -44,7 +53,8 @@ def scoring_params(args: Any) -> SamplingParams:
 
 def left_out(args: Any) -> tuple[str, ...]:
     """Return the sampling arguments that TRL's log-probabilities leave out, such as ``top_k=5``."""
-    given = {name: getattr(args, name) for name in ("top_k", "top_p", "min_p", "repetition_penalty")}
+    names = ("top_k", "top_p", "min_p", "repetition_penalty", "vllm_structured_outputs_regex")
+    given = {name: getattr(args, name) for name in names}
     given |= {name: x for name, x in (args.generation_kwargs or {}).items() if name not in WITHOUT_EFFECT}
     off = SAMPLING_OFF | {"temperature": (None, args.temperature)}
     return tuple(f"{name}={value!r}" for name, value in given.items() if value not in off.get(name, (None,)))
@@ -55,17 +65,13 @@ def setup_of_grpo(trainer: Any) -> Setup:
     args = trainer.args
     surrogate, aggregation = LOSSES.get(trainer.loss_type, (None, None))
     windows = trainer.args.steps_per_generation, args.gradient_accumulation_steps
-    if trainer.loss_type == "bnpo":  # each micro-batch has its own mean
-        aggregation = None if windows[1] > 1 else _token_mean(trainer, of_all=False)
+    if trainer.loss_type == "bnpo" and windows[1] == 1:
+        aggregation = _token_mean(trainer, of_all=False)
+    elif trainer.loss_type == "bnpo":
+        # TRL counts a micro-batch without a token, and the closed form does not
+        aggregation = None if trainer.mask_truncated_completions else "micro_batch_token_mean"
     if trainer.loss_type in ("dapo", "cispo") and windows[0] != windows[1]:
-        aggregation = None  # the denominator is a share of the generation's tokens
-    reweighted = (
-        args.delta is not None
-        or trainer.top_entropy_quantile < 1
-        or trainer.off_policy_mask_threshold is not None
-        or (trainer.use_vllm and trainer.vllm_importance_sampling_correction)
-    )
-    one_update = trainer.num_iterations == 1 and windows[0] <= windows[1]
+        aggregation = "generation_token_mean"
     scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
     summed = trainer.multi_objective_aggregation == "sum_then_normalize"
     by_sequence = trainer.importance_sampling_level == "sequence"
@@ -75,17 +81,37 @@ def setup_of_grpo(trainer: Any) -> Setup:
         # the batch deviation covers the generation; a step may have a part of it
         advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
         advantage_eps=ADVANTAGE_EPS,
-        on_policy=one_update and not trainer.use_vllm and trainer.rollout_func is None,
         surrogate=surrogate,
         ratio=trainer.importance_sampling_level,
         aggregation=aggregation,
+        generation_micro_batches=windows[0],
+        dual_clip=args.delta if surrogate == "clip" else None,
         max_ratio=trainer.epsilon_high if surrogate == "cispo" else None,
         kl_where="loss",
         kl_estimator="k3",
         kl_weight=("ratio" if args.use_bias_correction_kl else "none") if not by_sequence else None,
         entropy_coef=trainer.entropy_coef if trainer._entropy_bonus_enabled else 0.0,
-        plain=not reweighted and not (trainer.beta and by_sequence),
+        row_drift=trainer.off_policy_mask_threshold,
+        entropy_share=trainer.top_entropy_quantile if trainer.top_entropy_quantile < 1 else None,
+        plain=not (trainer.beta and by_sequence) and not _caps_inside_clip(trainer),
+        **_correction(trainer),
     )
+
+
+def _correction(trainer: Any) -> dict[str, Any]:
+    """Return the declared weights by old ÷ sampler; none without vLLM."""
+    if not (trainer.use_vllm and trainer.vllm_importance_sampling_correction):
+        return {}
+    return {
+        "correction": CORRECTIONS[trainer.vllm_importance_sampling_mode],
+        "correction_low": trainer.vllm_importance_sampling_clip_min,
+        "correction_high": trainer.vllm_importance_sampling_clip_max,
+    }
+
+
+def _caps_inside_clip(trainer: Any) -> bool:
+    """Return whether ``delta`` cuts ratios that the clip keeps, which has no closed form here."""
+    return trainer.args.delta is not None and trainer.args.delta <= 1 + trainer.epsilon_high
 
 
 def setup_of_rloo(trainer: Any) -> Setup:
@@ -93,15 +119,12 @@ def setup_of_rloo(trainer: Any) -> Setup:
 
     Its ratio is the product over an answer, its loss the mean over answers, its KL is in the reward.
     """
-    args = trainer.args
-    one_update = trainer.num_iterations == 1 and args.steps_per_generation <= args.gradient_accumulation_steps
     return replace(
         _setup_of_sampling(trainer),
         algo="rloo",
         # normalized, they depend on a whole generation
         advantage=None if trainer.normalize_advantages else "loo",
         advantage_eps=0.0,
-        on_policy=one_update and not trainer.use_vllm,
         surrogate="clip",
         ratio="product",
         aggregation="sequence_total",
@@ -115,9 +138,13 @@ def setup_of_rloo(trainer: Any) -> Setup:
 def _setup_of_sampling(trainer: Any) -> Setup:
     """Return what GRPO and RLOO declare alike."""
     args = trainer.args
+    # with dropout disabled, forwards must have none
+    dropout, not_scored = has_dropout(trainer.model) and not args.disable_dropout, left_out(args)
     return Setup(
         trainer="trl",
         mask="sampled",
+        # a row knows its optimizer steps since its generation: the first has the weights that sampled
+        on_policy=getattr(trainer, "rollout_func", None) is None and not dropout and not not_scored,
         group_size=trainer.num_generations,
         inner_steps=trainer.num_iterations
         * max(1, args.steps_per_generation // args.gradient_accumulation_steps),
@@ -126,12 +153,11 @@ def _setup_of_sampling(trainer: Any) -> Setup:
         kl_coef=trainer.beta,
         truncated="mask" if trainer.mask_truncated_completions else "keep",
         reference_moves=args.sync_ref_model,
-        # with dropout disabled, forwards must have none
-        dropout=has_dropout(trainer.model) and not args.disable_dropout,
+        dropout=dropout,
         stop_ids=tuple(trainer.eos_token_ids),
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
-        left_out=left_out(args),
+        left_out=not_scored,
         learning_rate=args.learning_rate,
         max_grad_norm=args.max_grad_norm or None,
     )

@@ -37,7 +37,8 @@ def rows_of_demonstrations(
     first = earlier(len(streams))
     rows = [_row(f"{update_index}.{first + i}", each, limit) for i, each in enumerate(streams)]
     pairs = list(_pairs(update_index, micro_batches, list(map(len, documents)), first))
-    return Rows(rows, streams, pairs, [0] * len(rows))
+    numbers = [number for number, each in enumerate(documents) for _ in each]
+    return Rows(rows, streams, pairs, [0] * len(rows), numbers)
 
 
 def _documents(micro: RecordedMicroBatch) -> list[dict[str, Tensor]]:

@@ -232,7 +232,7 @@ class FakeWorker(TruingWorker):
         lora = SimpleNamespace(max_lora_rank=held.max_rank, max_loras=1, fully_sharded_loras=False)
         manager = SimpleNamespace(_adapter_manager=SimpleNamespace(lora_index_to_id=[1]))
         self.model_runner = SimpleNamespace(
-            model_config=SimpleNamespace(**config, max_logprobs=max_logprobs),
+            model_config=SimpleNamespace(**config, max_logprobs=max_logprobs, get_diff_sampling_param=dict),
             lora_config=lora if held.max_rank else None,
             parallel_config=SimpleNamespace(tensor_parallel_size=options.workers),
             get_model=lambda: _Model(held, share),

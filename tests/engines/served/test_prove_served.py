@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from truing.engines.served.prove import load_candidate, prove
+from truing.engines.served.candidates import load_candidate
+from truing.engines.served.prove import prove
 from truing.engines.served.verdict import share_of
 from truing.errors import EngineError
 

@@ -54,6 +54,10 @@ class _BaseLayer:
         weights = [part.weight for part in self.parts]
         return [self.share.columns(each) for each in weights] if self.row_parallel else self.held(weights)
 
+    @property
+    def weight(self) -> Tensor:
+        return torch.cat(self._weights())
+
     def apply(self, layer: object, x: Tensor) -> Tensor:
         return torch.cat([functional.linear(x, weight) for weight in self._weights()], dim=-1)
 
@@ -92,6 +96,10 @@ class _Vocabulary:
     @property
     def quant_method(self) -> "_Vocabulary":
         return self
+
+    @property
+    def weight(self) -> Tensor:
+        return self._rows(self.table)
 
     def _rows(self, table: Tensor) -> Tensor:
         held = self.shard_indices

@@ -1,21 +1,18 @@
 """Why layers of somebody else's engine differ from the expected weights, in words."""
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 
 import torch
 from torch import Tensor
 
-from truing.engines.served.layers import Judged, Layer, Response
+from truing.engines.served.layers import SAME, Judged, Layer, Response
+from truing.engines.served.verdict import Share
 from truing.engines.vllm.proof.expected_layers import Expected
 from truing.engines.vllm.proof.layer_causes import Known, WrongLayers
 
 OTHERWISE = (
     "they are none of these weights, nor these rounded, quantized, scaled, in another order or transposed"
 )
-
-SAME = 0.1
-"""Shares of a change that are called one share, up to the engine's rounding."""
 
 REORDERED = "its rows are in another order, within the layer or the fused one that vLLM makes of several"
 
@@ -28,20 +25,20 @@ Transposed = Callable[[str], Tensor | None]
 
 def causes(
     judged: Sequence[Judged],
+    whole: Mapping[str, Share],
     expected: Expected,
     others: Mapping[str, Expected],
     changed: Changed,
     transposed: Transposed,
 ) -> dict[str, list[Layer]]:
-    """Return the layers that are wrong, by why."""
+    """Return the layers that are wrong, by why; ``whole`` is λ over all layers, by candidate."""
     found: dict[str, list[Layer]] = {}
     wrong = [each for each in judged if each.is_wrong]
-    for other in dict.fromkeys(each.other for each in wrong if each.state == "between"):
-        mixed = [each for each in wrong if each.state == "between" and each.other == other]
-        found[between(other, [each.share for each in mixed])] = [each.layer for each in mixed]
     for each in wrong:
         if each.state == "other":
             found.setdefault(f"they are those of {each.other}", []).append(each.layer)
+        elif each.state == "between":
+            found.setdefault(_share(each, whole[each.other].of_update), []).append(each.layer)
     known = [each.layer for each in wrong if each.state == "wrong"]
     shuffled = _shuffled(known, expected)
     for layer in known:
@@ -51,12 +48,19 @@ def causes(
     return found
 
 
-def between(other: str, shares: Sequence[float]) -> str:
-    """Return what shares of a change mean."""
-    low, high = min(shares), max(shares)
-    times = f"{median(shares):.3g}" if high - low < SAME else f"{low:.3g} to {high:.3g}"
-    twice = ": it is applied twice, or scaled by another number" if 2 - SAME < low <= high < 2 + SAME else ""
-    return f"they have {times} times the change from {other}{twice}"
+def between(other: str, share: float) -> str:
+    """Return what a share of a change means."""
+    twice = ": it is applied twice, or scaled by another number" if abs(share - 2) < SAME else ""
+    return f"they have {share:.3g} times the change from {other}{twice}"
+
+
+def _share(judged: Judged, share: float) -> str:
+    """Return what a layer between two candidates has, as all of them or by itself."""
+    return (
+        between(judged.other, share)
+        if judged.has(share)
+        else f"they lie between {judged.other} and the expected weights, each elsewhere"
+    )
 
 
 def _cause(

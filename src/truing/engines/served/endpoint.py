@@ -132,7 +132,7 @@ class Endpoint:
             raise NotEnteredError(
                 "its workers cannot be called: start it with VLLM_PLUGINS=truing, or VLLM_SERVER_DEV_MODE=1"
             )
-        if answer.status != 200 and "'truing_call' is not implemented" in answer.text(1000):
+        if answer.status != 200 and "truing_call" in answer.text(1000):
             raise NotEnteredError("Truing is not installed beside its vLLM, or VLLM_PLUGINS does not name it")
         if answer.status != 200:
             raise EngineError(

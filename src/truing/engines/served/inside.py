@@ -65,8 +65,8 @@ def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str,
     said, text = verdict(judged, shares)
     why = {}
     if any(each.is_wrong for each in judged):
-        besides = _applied_twice(weights, dtype) if adapter and "+" in weights else {}
-        why = causes(judged, expected, candidates | besides, _formats(policy), _transposed(policy, dtype))
+        candidates |= _applied_twice(weights, dtype) if adapter and "+" in weights else {}
+        why = causes(judged, shares, expected, candidates, _formats(policy), _transposed(policy, dtype))
     return InsideProof(
         said=said,
         text=text,

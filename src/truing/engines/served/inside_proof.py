@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from truing.engines.served.causes import SAME, between
+from truing.engines.served.causes import between
 from truing.engines.served.layers import Judged
 from truing.engines.served.verdict import Share, place
 
@@ -86,10 +86,9 @@ def verdict(judged: Sequence[Judged], whole: Mapping[str, Share]) -> tuple[Said,
         names = {each.other for each in wrong}
         if all(each.state == "other" for each in wrong) and len(names) == 1:
             return "other", f"it holds {wrong[0].other}, in all {number} layers that differ"
-        shares = [each.share for each in wrong]
-        alike = max(shares) - min(shares) < SAME and len(names) == 1
-        if alike and all(each.state == "between" for each in wrong):
-            return "scaled", f"in all {number} layers that differ {between(wrong[0].other, shares)}"
+        share = whole[wrong[0].other].of_update if wrong[0].other else 1.0
+        if len(names) == 1 and all(each.state == "between" and each.has(share) for each in wrong):
+            return "scaled", f"in all {number} layers that differ {between(wrong[0].other, share)}"
     return "layers", f"it holds other weights than the expected ones in {number} of {layers} layers"
 
 
@@ -100,7 +99,7 @@ def _lines(proof: InsideProof) -> Iterator[str]:
     for name, share in proof.shares.items():
         yield (
             f"from {name} (0) to the expected weights (1) the engine is at {share.of_update:.3f}"
-            f" ± {share.error:.2g}, over all layers"
+            f" ± {share.error:.3f}, over all layers"
         )
     for name, kept in proof.surviving.items():
         lost = ": the engine hardly samples with the update" if kept < HARDLY else ""

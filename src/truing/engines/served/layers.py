@@ -31,6 +31,9 @@ WORDS: Mapping[Kind, str] = {
 ERRORS = 6.0
 """Standard errors within which a layer's λ is 0 or 1: an engine has hundreds of layers."""
 
+SAME = 0.05
+"""Shares of a change that are called one share, in any case."""
+
 Response = tuple[Tensor, Tensor]
 """W r and Σ|W|, both [outputs]."""
 
@@ -95,8 +98,13 @@ class Judged(NamedTuple):
 
     layer: Layer
     state: State
-    other: str = ""  # the candidate of ``other``, or from which ``share`` is counted
-    share: float = 1.0  # λ
+    other: str = ""  # the candidate of ``other``, ``between`` or ``hidden``
+    share: Share | None = None  # λ between the other candidate and the expected weights
+
+    def has(self, share: float) -> bool:
+        """Whether the layer has this share of the change, up to its error."""
+        found = self.share
+        return found is not None and abs(found.of_update - share) < max(SAME, ERRORS * found.error)
 
     @property
     def is_wrong(self) -> bool:
@@ -113,13 +121,19 @@ def judge(layer: Layer, expected: Expected, others: Mapping[str, Expected]) -> J
     differing = _differing(layer, published, others)
     shares = {name: share_of(layer.values, published[0], each[0]) for name, each in differing.items()}
     at = {name: place(share, ERRORS) for name, share in shares.items()}
-    for name, (response, size) in differing.items():
-        if at[name] == "at the other" and layer.rounding.explains(layer.values, response, size):
-            return Judged(layer, "other", name, 0.0)
+    fitting = [
+        name
+        for name, each in differing.items()
+        if (at[name] == "at the other" or (at[name] == "not told" and not fits))
+        and layer.rounding.explains(layer.values, *each)
+    ]
+    if fitting:
+        nearest = min(fitting, key=lambda name: float((layer.values - differing[name][0]).norm()))
+        return Judged(layer, "other", nearest, shares[nearest])
     for name, (response, size) in differing.items():
         line = response + shares[name].of_update * (published[0] - response)
         if at[name] == "between" and layer.mixed.explains(layer.values, line, size + published[1]):
-            return Judged(layer, "between", name, shares[name].of_update)
+            return Judged(layer, "between", name, shares[name])
     if not fits:
         return Judged(layer, "wrong")
     if not differing:

@@ -1,0 +1,369 @@
+"""Which weights each layer of somebody else's vLLM has is told from inside, also in fused layers."""
+
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+from command import truing
+from peft import LoraConfig, get_peft_model
+from test_prove_served import between, moved
+
+from dev.faults.fake_vllm.app import FakeServer
+from dev.faults.fake_vllm.options import Options
+from dev.faults.fake_vllm.threads import ServerThread
+from dev.faults.fake_vllm.weights import Scope
+from dev.faults.fake_vllm.worker import FakeWorker
+from truing.engines.served.inside import prove_inside
+from truing.engines.served.prove import prove
+from truing.engines.vllm.worker.truing_vllm_plugin import call
+from truing.errors import EngineError
+
+UP, GATE = (f"model.layers.1.mlp.{name}_proj" for name in ("up", "gate"))
+
+
+class Engine:
+    """An engine whose workers answer, with one cache for prompts."""
+
+    def __init__(self, folder, dtype=torch.float32, rank=0, workers=1):
+        server = FakeServer(
+            Options(model=folder, name="policy", dtype=dtype, max_lora_rank=rank, workers=workers)
+        )
+        self.held, self.workers = server.model, server.workers
+
+    def call_workers(self, method, **arguments):
+        return [call(worker, method, arguments) for worker in self.workers]
+
+    def next_logprobs(self, prompt, salt):
+        logits, _ = self.held.prefill(prompt, Scope("", salt))
+        top = logits[-1].log_softmax(-1).topk(5)
+        return dict(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+
+    def load(self, model):
+        with torch.no_grad():
+            for name, value in model.state_dict().items():
+                self.held.base.state_dict()[name].copy_(value)
+        self.held.refresh_packed()
+
+
+@pytest.fixture(scope="module")
+def versions(_tiny, tmp_path_factory):
+    """The base, the version before, the newest one, and two adapters of the base: models and folders."""
+    root = tmp_path_factory.mktemp("versions")
+    before = moved(_tiny.model, 1, by=0.01)
+    models = {"base": _tiny.model, "before": before, "newest": moved(before, 2, by=0.01)}
+    folders = {}
+    for name, model in models.items():
+        folders[name] = root / name
+        model.save_pretrained(folders[name])
+        _tiny.tokenizer.save_pretrained(folders[name])
+    for name, seed, alpha in (("adapter", 1, 8.0), ("adapter-before", 2, 8.0), ("adapter-scaled", 1, 12.0)):
+        models[name] = adapted(_tiny.model, folders["base"], seed, alpha)
+        folders[name] = root / name
+        models[name].save_pretrained(folders[name])
+    return models, folders
+
+
+def adapted(base, folder, seed, alpha):
+    torch.manual_seed(0)
+    config = LoraConfig(target_modules=["q_proj", "v_proj", "up_proj"], r=4, lora_alpha=alpha)
+    policy = get_peft_model(between(base, base, 1), config)
+    policy.peft_config["default"].base_model_name_or_path = str(folder)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in policy.named_parameters():
+        if "lora_B" in name:
+            parameter.data.copy_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return policy
+
+
+@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def engine(request, versions):
+    made = Engine(versions[1]["base"], request.param)
+    made.load(versions[0]["newest"])
+    return made
+
+
+def proof(engine, folders, weights="newest", **others):
+    others = others or {"the base": str(folders["base"]), "the version before": str(folders["before"])}
+    return prove_inside(engine, "policy", str(folders[weights]), others)
+
+
+def test_the_right_weights_are_told(engine, versions):
+    found = proof(engine, versions[1])
+    assert (found.said, found.wrong, found.causes, found.missing) == ("served", False, {}, [])
+    assert all(share.of_update == pytest.approx(1, abs=1e-3) for share in found.shares.values())
+    assert "same log-probabilities" in found.prefix_cache
+
+
+def test_weights_that_were_not_sent_are_told(engine, versions):
+    for name, words in (("base", "the base"), ("before", "the version before")):
+        engine.load(versions[0][name])
+        found = proof(engine, versions[1])
+        assert (found.said, found.wrong) == ("other", True), (found.text, found.causes)
+        assert words in found.text
+        assert list(found.causes) == [f"they are those of {words}"]
+
+
+def changed(models, change):
+    model = between(models["newest"], models["newest"], 1)
+    change({name: each.weight.data for name, each in model.named_modules() if hasattr(each, "weight")})
+    return model
+
+
+def test_one_layer_of_a_fused_one_that_was_not_sent_is_told(engine, versions):
+    models, folders = versions
+    before = models["before"].get_submodule(UP).weight.data
+    engine.load(changed(models, lambda weights: weights[UP].copy_(before)))
+    found = proof(engine, folders)
+    assert (found.said, found.wrong) == ("layers", True)
+    assert found.causes == {"they are those of the version before": [UP]}
+
+
+def test_rows_in_another_order_are_told(engine, versions):
+    models, folders = versions
+    engine.load(changed(models, lambda weights: weights[UP].copy_(weights[UP].roll(3, 0))))
+    (cause,) = proof(engine, folders).causes
+    assert "rows are in another order" in cause
+
+
+def test_rows_that_fused_layers_exchange_are_told(engine, versions):
+    """As where the heads of q, k and v are stacked in another order."""
+    models, folders = versions
+    names = [f"model.layers.1.self_attn.{name}_proj" for name in "qkv"]
+
+    def exchange(weights):
+        whole = torch.cat([weights[name] for name in names]).roll(5, 0)
+        for name, part in zip(names, whole.split([len(weights[name]) for name in names]), strict=True):
+            weights[name].copy_(part)
+
+    engine.load(changed(models, exchange))
+    found = proof(engine, folders)
+    ((cause, layers),) = found.causes.items()
+    assert "the fused one" in cause
+    assert sorted(layers) == sorted(names)
+
+
+def test_exchanged_and_transposed_layers_are_told(engine, versions):
+    models, folders = versions
+    square = next(
+        name
+        for name, each in models["base"].named_modules()
+        if name.endswith("o_proj") and each.weight.shape[0] == each.weight.shape[1]
+    )
+
+    def change(weights):
+        gate = weights[GATE].clone()
+        weights[GATE].copy_(weights[UP])
+        weights[UP].copy_(gate)
+        weights[square].copy_(weights[square].T.clone())
+
+    engine.load(changed(models, change))
+    assert proof(engine, folders).causes == {
+        f"it has the weights of {GATE}": [UP],
+        f"it has the weights of {UP}": [GATE],
+        "its matrix is transposed": [square],
+    }
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_another_share_of_the_change_is_told(share, engine, versions):
+    models, folders = versions
+    engine.load(between(models["base"], models["newest"], share))
+    found = proof(engine, folders, **{"the base": str(folders["base"])})
+    assert found.said == "scaled", (found.text, found.causes)
+    assert ("twice" in found.text) == (share == 2.0)
+    assert found.shares["the base"].of_update == pytest.approx(share, abs=0.02)
+
+
+def test_a_packed_copy_that_stays_old_is_told_apart_from_the_weight(engine, versions):
+    """The weight that can be read is new, and the kernel computes with the old one."""
+    models, folders = versions
+    packed = engine.held.packed_head
+    engine.held.packed_head = models["before"].get_output_embeddings().weight.data.to(packed.dtype)
+    ((cause, layers),) = proof(engine, folders).causes.items()
+    assert "the version before" in cause
+    assert layers == ["lm_head (its kernel)"]
+
+
+def test_rounding_on_the_way_and_by_the_engine_are_told_apart(versions, tmp_path, tiny):
+    models, folders = versions
+    rounded = changed(
+        models, lambda weights: [each.copy_(each.bfloat16().float()) for each in weights.values()]
+    )
+    engine = Engine(folders["base"])
+    engine.load(rounded)
+    (cause,) = proof(engine, folders).causes
+    assert cause == "they are rounded to bfloat16, which loses small updates"
+
+    nearly = moved(models["newest"], 4, by=1e-4)
+    nearly.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    engine = Engine(folders["base"], torch.bfloat16)
+    engine.load(nearly)
+    found = proof(
+        engine, folders | {"nearly": tmp_path}, "nearly", **{"the version before": str(folders["newest"])}
+    )
+    assert not found.wrong
+    assert found.surviving["the version before"] < 0.1
+    assert any("hardly samples with the update" in line for line in found.lines)
+
+
+@pytest.fixture(params=["merged", "loaded"])
+def adapter(request, versions):
+    """``adapter(name)``: an engine with an adapter, merged by a trainer or loaded; and the folders."""
+    models, folders = versions
+
+    def made(name, dtype=torch.float32):
+        engine = Engine(folders["base"], dtype, rank=8 if request.param == "loaded" else 0)
+        if request.param == "loaded":
+            engine.held.load_adapter(folders[name])
+        else:
+            engine.load(adapted(models["base"], folders["base"], **SEEDS[name]).merge_and_unload())
+        return engine
+
+    return made
+
+
+SEEDS = {
+    "adapter": {"seed": 1, "alpha": 8.0},
+    "adapter-before": {"seed": 2, "alpha": 8.0},
+    "adapter-scaled": {"seed": 1, "alpha": 12.0},
+}
+
+
+def of_adapter(engine, folders):
+    base, before = str(folders["base"]), f"{folders['base']}+{folders['adapter-before']}"
+    others = {"the base": base, "the version before": before}
+    return prove_inside(engine, "policy", f"{base}+{folders['adapter']}", others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapter_is_told(dtype, adapter, versions):
+    assert of_adapter(adapter("adapter", dtype), versions[1]).said == "served"
+    assert "the version before" in of_adapter(adapter("adapter-before", dtype), versions[1]).text
+    scaled = of_adapter(adapter("adapter-scaled", dtype), versions[1])
+    assert scaled.said == "scaled"
+    assert "1.5 times the change from the base" in scaled.text
+
+
+def test_an_adapter_that_is_not_applied_is_told(versions):
+    engine = Engine(versions[1]["base"])
+    found = of_adapter(engine, versions[1])
+    assert (found.said, found.adapter) == ("other", False)
+    assert "it holds the base" in found.text
+
+
+def test_an_adapter_that_is_merged_and_loaded_is_told(versions):
+    models, folders = versions
+    engine = Engine(folders["base"], rank=8)
+    engine.load(adapted(models["base"], folders["base"], **SEEDS["adapter"]).merge_and_unload())
+    engine.held.load_adapter(folders["adapter"])
+    (cause,) = of_adapter(engine, folders).causes
+    assert "merged, which is loaded besides: it is applied twice" in cause
+
+
+def test_a_prefix_cache_of_other_weights_is_told(versions):
+    models, folders = versions
+    engine = Engine(folders["base"])
+    engine.load(models["before"])
+    proof(engine, folders, "before")
+    engine.load(models["newest"])
+    found = proof(engine, folders)
+    assert (found.said, found.wrong) == ("served", True)
+    assert "keys and values of other weights" in found.prefix_cache
+    engine.held.drop_prefixes()
+    assert not proof(engine, folders).wrong
+
+
+def test_workers_that_divide_layers_are_joined(versions):
+    engine = Engine(versions[1]["base"], workers=2)
+    engine.load(versions[0]["newest"])
+    assert proof(engine, versions[1]).said == "served"
+
+
+def test_settings_that_change_draws_are_told(versions):
+    models, folders = versions
+    engine = Engine(folders["base"])
+    engine.load(models["newest"])
+    config = engine.workers[0].model_runner.model_config
+    config.get_diff_sampling_param = lambda: {"temperature": 0.6, "max_tokens": 20}
+    lines = proof(engine, folders).lines
+    assert "requests that do not say otherwise are sampled with temperature 0.6 (generation_config)" in lines
+
+
+def test_layers_without_an_answer_are_not_called_right(versions):
+    models, folders = versions
+    engine = Engine(folders["base"])
+    engine.load(models["newest"])
+    real = engine.call_workers
+
+    def without(method, **arguments):
+        answers = real(method, **arguments)
+        for answer in answers:
+            answer.get("linear", {}).pop("model.layers.1.mlp.down_proj", None)
+        return answers
+
+    engine.call_workers = without
+    found = proof(engine, folders)
+    assert found.missing == ["model.layers.1.mlp.down_proj"]
+    assert any("1 layers without an answer" in each for each in found.unseen)
+
+
+@contextmanager
+def served(folder, monkeypatch, *, plugin):
+    if plugin:
+        monkeypatch.setattr(FakeWorker, "truing_call", call, raising=False)
+    server = ServerThread(Options(model=folder, name="policy"))
+    try:
+        yield server.url
+    finally:
+        server.stop()
+
+
+def test_a_server_in_development_mode_is_entered(versions, monkeypatch):
+    _, folders = versions
+    with served(folders["before"], monkeypatch, plugin=True) as url:
+        arguments = ("prove", url, "--base", folders["base"], "--before", folders["before"], "--weights")
+        outcome = truing(*arguments, folders["newest"])
+        facts = json.loads(truing(*arguments, folders["before"], "--json").out)
+    assert outcome.code == 1
+    assert "policy, from inside: WRONG: it holds the version before" in outcome.out
+    assert "not looked at: what it computes with these weights" in outcome.out
+    assert (facts["depth"], facts["said"]) == ("inside", "served")
+    assert facts["shares"]["the base"]["of_update"] == pytest.approx(1, abs=1e-4)
+
+
+class Llm:
+    """As ``vllm.LLM``, in front of workers without Truing or with it."""
+
+    def __init__(self, engine, plugin=True):
+        self.engine, self.plugin = engine, plugin
+        self.model_config = SimpleNamespace(model="policy")
+        self.llm_engine = SimpleNamespace(is_sleeping=lambda: True)
+
+    def collective_rpc(self, method, kwargs):
+        if not self.plugin:
+            raise AttributeError(f"'Worker' object has no attribute '{method}'")
+        return self.engine.call_workers(kwargs["method"], **kwargs["arguments"])
+
+    def generate(self):
+        raise AssertionError("a request to an engine that sleeps")
+
+
+def test_an_llm_is_entered(versions):
+    models, folders = versions
+    engine = Engine(folders["base"])
+    engine.load(models["newest"])
+    found = prove(Llm(engine), str(folders["newest"]), base=str(folders["base"]))
+    assert (found.depth, found.said, found.model) == ("inside", "served", "policy")
+
+
+def test_what_is_no_engine_is_refused(versions):
+    with pytest.raises(EngineError, match="this engine cannot be proven"):
+        prove(object(), str(versions[1]["base"]))
+
+
+def test_a_call_that_writes_is_refused(versions):
+    with pytest.raises(ValueError, match="no call of Truing's"):
+        call(Engine(versions[1]["base"]).workers[0], "truing_refresh_packed", {})

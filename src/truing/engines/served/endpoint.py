@@ -97,8 +97,8 @@ class Endpoint:
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{type(error).__name__} {error} in {answer.text(120)}") from error
 
-    def next_logprobs(self, prompt: Sequence[int], salt: str) -> dict[int, float] | None:
-        """Return the likeliest ids after a prompt; None if the server does not say."""
+    def next_logprobs(self, prompt: Sequence[int], salt: str) -> dict[int, float]:
+        """Return the likeliest ids after a prompt; {} if the server does not say."""
         body = {
             "model": self.model,
             "prompt": list(prompt),
@@ -110,7 +110,7 @@ class Endpoint:
         }
         answer = self._request("POST", "/v1/completions", json=body)
         if answer.status != 200:
-            return None
+            return {}
         (likeliest,) = parse_json(answer.body.decode(errors="replace"))["choices"][0]["logprobs"][
             "top_logprobs"
         ]

@@ -1,5 +1,6 @@
 """What the layers of an engine say together: a verdict, and what it stands on."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -103,7 +104,12 @@ def _lines(proof: InsideProof) -> Iterator[str]:
         )
     for name, kept in proof.surviving.items():
         lost = ": the engine hardly samples with the update" if kept < HARDLY else ""
-        yield f"of the elements that differ from {name}, {kept:.1%} still do in {proof.dtype}{lost}"
+        still = f"{kept:.1%} still do in {proof.dtype}{lost}"
+        yield (
+            f"no element differs from {name}"
+            if math.isnan(kept)
+            else f"of the elements that differ from {name}, {still}"
+        )
     if proof.hidden:
         yield f"in {proof.hidden} layers rounding hides which of them it is"
     read = (

@@ -54,10 +54,10 @@ class OfflineEngine:
         )
         return [int(i) for i in ids]
 
-    def next_logprobs(self, prompt: Sequence[int], salt: str) -> dict[int, float] | None:
-        """Return the likeliest ids after a prompt; None of an engine that sleeps."""
+    def next_logprobs(self, prompt: Sequence[int], salt: str) -> dict[int, float]:
+        """Return the likeliest ids after a prompt; {} of an engine that sleeps."""
         if self._llm.llm_engine.is_sleeping():
-            return None
+            return {}
         likeliest = self._generate(prompt, salt, logprobs=LIKELIEST).outputs[0].logprobs[0]
         return {i: each.logprob for i, each in likeliest.items()}
 

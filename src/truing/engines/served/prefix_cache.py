@@ -19,14 +19,17 @@ TIMES = 4
 """Multiples of how far answers with salts lie apart, which other requests and the cache itself round."""
 
 SALTS = 2
-"""Salts, with each of which the prompt is sent twice."""
+"""Further salts where answers differ."""
+
+Answer = Mapping[int, float]
+"""Log-probabilities of the likeliest ids, nats."""
 
 
 class CacheEngine(Protocol):
     """An engine that continues a prompt."""
 
-    def next_logprobs(self, prompt: Sequence[int], salt: str) -> Mapping[int, float] | None:
-        """Return the likeliest ids after a prompt, with log-probabilities in nats; None if it does not say.
+    def next_logprobs(self, prompt: Sequence[int], salt: str) -> Answer:
+        """Return the likeliest ids after a prompt, with log-probabilities in nats; {} if it does not say.
 
         ``salt``: what requests must share to share cached keys and values; "" is that of plain requests.
         """
@@ -36,18 +39,18 @@ class CacheEngine(Protocol):
 def prefix_cache(engine: CacheEngine, vocabulary: int, dtype: str) -> str:
     """Return what the cache shows, in words; "" if the engine does not say.
 
-    A prompt that is found in the cache is rounded in another way than one that is not. So each salt is sent
-    twice, and the plain prompt must be answered as one of these.
+    A prompt that is found in the cache is rounded in another way than one that is not. So where the plain
+    prompt is not answered as one with a salt, others are sent, each twice, and it must be as one of these.
     """
     prompt = [(11 * i + 7) % vocabulary for i in range(CACHED_LENGTH)]
-    salts = [uuid4().hex for _ in range(SALTS)]
-    answers = [engine.next_logprobs(prompt, salt) for salt in ("", *salts, *salts)]
-    plain, *fresh = [each for each in answers if each is not None] or [{}]
-    if len(fresh) < 2 * SALTS:
+    plain, fresh = engine.next_logprobs(prompt, ""), [engine.next_logprobs(prompt, uuid4().hex)]
+    allowed = TOLERANCE[dtype]
+    if not plain:
         return ""
-    difference = min(_apart(plain, each) for each in fresh)
-    rounding = max(_apart(one, other) for one, other in combinations(fresh, 2))
-    if difference > max(TOLERANCE[dtype], TIMES * rounding):
+    if _nearest(plain, fresh) > allowed:
+        fresh += [engine.next_logprobs(prompt, salt) for salt in 2 * [uuid4().hex for _ in range(SALTS)]]
+        allowed = max(allowed, TIMES * max(_nearest(one, [other]) for one, other in combinations(fresh, 2)))
+    if (difference := _nearest(plain, fresh)) > allowed:
         return (
             "its prefix cache has keys and values of other weights: log-probabilities with it differ by"
             f" {difference:.2g} nats; drop it at each weight sync (reset_prefix_cache)"
@@ -55,6 +58,9 @@ def prefix_cache(engine: CacheEngine, vocabulary: int, dtype: str) -> str:
     return f"prefix cache: a prompt has the same log-probabilities with it, to {difference:.1g} nats"
 
 
-def _apart(one: Mapping[int, float], other: Mapping[int, float]) -> float:
-    """Return the largest difference over the ids of both, nats; infinite without any."""
-    return max((abs(one[i] - other[i]) for i in one.keys() & other.keys()), default=math.inf)
+def _nearest(answer: Answer, others: Sequence[Answer]) -> float:
+    """Return the largest difference over the ids of both to the nearest other answer; inf without ids."""
+    return min(
+        max((abs(answer[i] - each[i]) for i in answer.keys() & each.keys()), default=math.inf)
+        for each in others
+    )

@@ -26,7 +26,7 @@ NUMBERS = count(1)
 
 def start(folder: str, dtype: str, **options: Any) -> Any:
     """Return a vLLM engine of this process."""
-    from vllm import LLM  # pyright: ignore[reportAttributeAccessIssue]
+    from vllm import LLM  # pyright: ignore
 
     return LLM(folder, dtype=dtype, enforce_eager=True, max_model_len=512, seed=0, **options)
 
@@ -43,7 +43,7 @@ def sync(llm: Any, folders: Folders, fault: Fault) -> None:
     for number in llm.llm_engine.list_loras() if fault.expected.count("+") else ():
         llm.llm_engine.remove_lora(number)
     if fault.adapter:
-        from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
+        from vllm.lora.request import LoRARequest  # pyright: ignore
 
         number = next(NUMBERS)
         llm.llm_engine.add_lora(LoRARequest(str(number), number, fault.adapter))

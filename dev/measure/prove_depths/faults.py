@@ -74,7 +74,7 @@ def of_adapters(folders: Folders, dtype: str) -> Iterator[Fault]:
     yield fault("adapter merged twice", 2.0)
     yield fault("healthy, adapter loaded", adapter=newest)
     yield fault("adapter of the version before", adapter=folders.path("adapter-before"))
-    yield fault("adapter with twice its scale", adapter=folders.adapter("adapter-scaled", 2, alpha=16.0))
+    yield fault("adapter with twice its scale", adapter=folders.adapter("adapter-scaled", 2, alpha=16))
     yield fault(
         "one layer of the adapter zero", adapter=folders.adapter("adapter-part", 2, without="1.mlp.up")
     )

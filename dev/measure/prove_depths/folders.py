@@ -46,7 +46,7 @@ class Folders:
         state = self.models[name].state_dict()
         return {key: value.clone() for key, value in state.items() if key not in tied}
 
-    def adapter(self, name: str, seed: int, alpha: float = 8.0, without: str = "") -> str:
+    def adapter(self, name: str, seed: int, alpha: int = 8, without: str = "") -> str:
         """Write an adapter, with B at random but zero in the layer ``without``; return its folder."""
         policy: Any = self.adapted(seed, alpha)
         for key, parameter in policy.named_parameters():
@@ -55,7 +55,7 @@ class Folders:
         policy.save_pretrained(str(self.root / name))
         return self.path(name)
 
-    def adapted(self, seed: int, alpha: float = 8.0) -> Any:
+    def adapted(self, seed: int, alpha: int = 8) -> Any:
         """Return the base with an adapter."""
         torch.manual_seed(0)  # A
         config = LoraConfig(target_modules=list(TARGETS), r=4, lora_alpha=alpha)
@@ -91,9 +91,9 @@ def rounded(folders: Folders, dtype: torch.dtype) -> Weights:
 def random_qwen3() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return a small random Qwen3 that reads bytes; its o_proj is square."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 3, "head_dim": 64}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 1024}
-    config = Qwen3Config(vocab_size=259, eos_token_id=257, pad_token_id=258, **sizes, **heads)
+    sizes: dict[str, Any] = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 3}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 259}
+    config = Qwen3Config(max_position_embeddings=1024, eos_token_id=257, pad_token_id=258, **sizes)
     config.tie_word_embeddings = False
     model = Qwen3ForCausalLM(config).eval()
     for parameter in model.parameters():

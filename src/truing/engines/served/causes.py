@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from truing.engines.served.layers import SAME, Judged, Layer, Response
+from truing.engines.served.layers import MATRICES, SAME, Judged, Layer, Response
 from truing.engines.served.verdict import Share
 from truing.engines.vllm.proof.expected_layers import Expected
 from truing.engines.vllm.proof.layer_causes import Known, WrongLayers
@@ -75,7 +75,7 @@ def _cause(
     assert published is not None
     if not torch.isfinite(layer.values).all():
         return "it computes numbers that are not finite"
-    if layer.kind in ("held", "computed", "table") and (misplaced := _misplaced(layer, expected, transposed)):
+    if layer.kind in MATRICES and (misplaced := _misplaced(layer, expected, transposed)):
         return misplaced
     known: Known[Mapping[str, Response]] = Known(
         OTHERWISE,

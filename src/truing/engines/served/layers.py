@@ -17,16 +17,20 @@ from truing.engines.vllm.proof.expected_layers import Expected
 from truing.engines.vllm.proof.layer_answers import ProbeAnswer
 from truing.engines.vllm.proof.rounding import Rounding
 
-Kind = Literal["held", "computed", "table", "vector", "experts", "adapter"]
+Kind = Literal["held", "kernel", "computed", "table", "vector", "experts", "adapter"]
 
 WORDS: Mapping[Kind, str] = {
     "held": "",
-    "computed": " (its kernel)",
+    "kernel": " (its kernel)",
+    "computed": "",
     "table": " (its rows)",
     "vector": "",
     "experts": " (experts)",
     "adapter": " (adapter)",
 }
+"""What of a layer was looked at; ``kernel``: besides the weight itself, which is readable."""
+
+MATRICES: Sequence[Kind] = ("held", "kernel", "computed", "table")
 
 ERRORS = 6.0
 """Standard errors within which a layer's λ is 0 or 1: an engine has hundreds of layers."""
@@ -78,7 +82,12 @@ def layers_of(answer: ProbeAnswer, dtype: torch.dtype, was_merged: bool) -> Iter
     products, once_more = Rounding.of_products(dtype), Rounding(eps)
     found: Sequence[tuple[Kind, Mapping[str, Tensor], Rounding]] = (
         ("held", answer.held, once_more if was_merged else Rounding(exact)),
-        ("computed", answer.linear, products),
+        ("kernel", {name: each for name, each in answer.linear.items() if name in answer.held}, products),
+        (
+            "computed",
+            {name: each for name, each in answer.linear.items() if name not in answer.held},
+            products,
+        ),
         ("table", answer.tables, products),
         ("vector", answer.vectors, Rounding(exact, ELEMENTS_BOUND)),
         ("experts", answer.experts, Rounding(eps, EXPERTS_BOUND)),

@@ -67,8 +67,8 @@ class OfflineEngine:
         One at a time: with adapters, vLLM's CPU build ends on prompts that are scored together.
         """
         try:
-            from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue]
-            from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
+            from vllm import SamplingParams  # pyright: ignore
+            from vllm.lora.request import LoRARequest  # pyright: ignore
         except ImportError as error:
             raise EngineError("vLLM is not installed", got=error, expected="the vLLM of this LLM") from error
         params = SamplingParams(temperature=1.0, max_tokens=1, detokenize=False, **asked)

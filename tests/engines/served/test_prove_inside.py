@@ -1,80 +1,19 @@
 """Which weights each layer of somebody else's vLLM has is told from inside, also in fused layers."""
 
-import json
-from contextlib import contextmanager
-from types import SimpleNamespace
-
 import pytest
 import torch
-from command import truing
-from peft import LoraConfig, get_peft_model
+from inside_engine import SEEDS, Engine, adapted, write_versions
 from test_prove_served import between, moved
 
-from dev.faults.fake_vllm.app import FakeServer
-from dev.faults.fake_vllm.options import Options
-from dev.faults.fake_vllm.threads import ServerThread
-from dev.faults.fake_vllm.weights import Scope
-from dev.faults.fake_vllm.worker import FakeWorker
 from truing.engines.served.inside import prove_inside
-from truing.engines.served.prove import prove
-from truing.engines.vllm.worker.truing_vllm_plugin import call
-from truing.errors import EngineError
 
 UP, GATE = (f"model.layers.1.mlp.{name}_proj" for name in ("up", "gate"))
 
 
-class Engine:
-    """An engine whose workers answer, with one cache for prompts."""
-
-    def __init__(self, folder, dtype=torch.float32, rank=0, workers=1):
-        server = FakeServer(
-            Options(model=folder, name="policy", dtype=dtype, max_lora_rank=rank, workers=workers)
-        )
-        self.held, self.workers = server.model, server.workers
-
-    def call_workers(self, method, **arguments):
-        return [call(worker, method, arguments) for worker in self.workers]
-
-    def next_logprobs(self, prompt, salt):
-        logits, _ = self.held.prefill(prompt, Scope("", salt))
-        top = logits[-1].log_softmax(-1).topk(5)
-        return dict(zip(top.indices.tolist(), top.values.tolist(), strict=True))
-
-    def load(self, model):
-        with torch.no_grad():
-            for name, value in model.state_dict().items():
-                self.held.base.state_dict()[name].copy_(value)
-        self.held.refresh_packed()
-
-
 @pytest.fixture(scope="module")
 def versions(_tiny, tmp_path_factory):
-    """The base, the version before, the newest one, and two adapters of the base: models and folders."""
-    root = tmp_path_factory.mktemp("versions")
-    before = moved(_tiny.model, 1, by=0.01)
-    models = {"base": _tiny.model, "before": before, "newest": moved(before, 2, by=0.01)}
-    folders = {}
-    for name, model in models.items():
-        folders[name] = root / name
-        model.save_pretrained(folders[name])
-        _tiny.tokenizer.save_pretrained(folders[name])
-    for name, seed, alpha in (("adapter", 1, 8.0), ("adapter-before", 2, 8.0), ("adapter-scaled", 1, 12.0)):
-        models[name] = adapted(_tiny.model, folders["base"], seed, alpha)
-        folders[name] = root / name
-        models[name].save_pretrained(folders[name])
-    return models, folders
-
-
-def adapted(base, folder, seed, alpha):
-    torch.manual_seed(0)
-    config = LoraConfig(target_modules=["q_proj", "v_proj", "up_proj"], r=4, lora_alpha=alpha)
-    policy = get_peft_model(between(base, base, 1), config)
-    policy.peft_config["default"].base_model_name_or_path = str(folder)
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in policy.named_parameters():
-        if "lora_B" in name:
-            parameter.data.copy_(0.05 * torch.randn(parameter.shape, generator=generator))
-    return policy
+    """The base, the version before, the newest one, and adapters of the base: models and folders."""
+    return write_versions(tmp_path_factory.mktemp("versions"), _tiny)
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
@@ -225,13 +164,6 @@ def adapter(request, versions):
     return made
 
 
-SEEDS = {
-    "adapter": {"seed": 1, "alpha": 8.0},
-    "adapter-before": {"seed": 2, "alpha": 8.0},
-    "adapter-scaled": {"seed": 1, "alpha": 12.0},
-}
-
-
 def of_adapter(engine, folders):
     base, before = str(folders["base"]), f"{folders['base']}+{folders['adapter-before']}"
     others = {"the base": base, "the version before": before}
@@ -308,62 +240,3 @@ def test_layers_without_an_answer_are_not_called_right(versions):
     found = proof(engine, folders)
     assert found.missing == ["model.layers.1.mlp.down_proj"]
     assert any("1 layers without an answer" in each for each in found.unseen)
-
-
-@contextmanager
-def served(folder, monkeypatch, *, plugin):
-    if plugin:
-        monkeypatch.setattr(FakeWorker, "truing_call", call, raising=False)
-    server = ServerThread(Options(model=folder, name="policy"))
-    try:
-        yield server.url
-    finally:
-        server.stop()
-
-
-def test_a_server_in_development_mode_is_entered(versions, monkeypatch):
-    _, folders = versions
-    with served(folders["before"], monkeypatch, plugin=True) as url:
-        arguments = ("prove", url, "--base", folders["base"], "--before", folders["before"], "--weights")
-        outcome = truing(*arguments, folders["newest"])
-        facts = json.loads(truing(*arguments, folders["before"], "--json").out)
-    assert outcome.code == 1
-    assert "policy, from inside: WRONG: it holds the version before" in outcome.out
-    assert "not looked at: what it computes with these weights" in outcome.out
-    assert (facts["depth"], facts["said"]) == ("inside", "served")
-    assert facts["shares"]["the base"]["of_update"] == pytest.approx(1, abs=1e-4)
-
-
-class Llm:
-    """As ``vllm.LLM``, in front of workers without Truing or with it."""
-
-    def __init__(self, engine, plugin=True):
-        self.engine, self.plugin = engine, plugin
-        self.model_config = SimpleNamespace(model="policy")
-        self.llm_engine = SimpleNamespace(is_sleeping=lambda: True)
-
-    def collective_rpc(self, method, kwargs):
-        if not self.plugin:
-            raise AttributeError(f"'Worker' object has no attribute '{method}'")
-        return self.engine.call_workers(kwargs["method"], **kwargs["arguments"])
-
-    def generate(self):
-        raise AssertionError("a request to an engine that sleeps")
-
-
-def test_an_llm_is_entered(versions):
-    models, folders = versions
-    engine = Engine(folders["base"])
-    engine.load(models["newest"])
-    found = prove(Llm(engine), str(folders["newest"]), base=str(folders["base"]))
-    assert (found.depth, found.said, found.model) == ("inside", "served", "policy")
-
-
-def test_what_is_no_engine_is_refused(versions):
-    with pytest.raises(EngineError, match="this engine cannot be proven"):
-        prove(object(), str(versions[1]["base"]))
-
-
-def test_a_call_that_writes_is_refused(versions):
-    with pytest.raises(ValueError, match="no call of Truing's"):
-        call(Engine(versions[1]["base"]).workers[0], "truing_refresh_packed", {})

@@ -151,6 +151,7 @@ def test_the_right_weights_are_told_in_each_form(form, server, versions):
     assert (found.said, found.form, found.wrong) == ("served", form, False)
     assert all(share.of_update == pytest.approx(1, abs=1e-3) for share in found.seen.shares.values())
     assert "the same" in found.template
+    assert (found.depth, "its workers cannot be called" in found.not_entered) == ("outside", True)
 
 
 def test_weights_that_were_not_sent_are_told(server, versions):

@@ -148,6 +148,31 @@ def test_rounding_on_the_way_and_by_the_engine_are_told_apart(versions, tmp_path
     assert any("hardly samples with the update" in line for line in found.lines)
 
 
+def test_layers_in_which_rounding_hides_the_change_are_counted(versions, tmp_path, tiny):
+    """Where weights are packed, the kernel's answers are rounded to bfloat16."""
+    models, folders = versions
+    nearly = moved(models["newest"], 4, by=1e-3)
+    nearly.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    engine = Engine(folders["base"], torch.bfloat16)
+    engine.load(nearly)
+    real = engine.call_workers
+
+    def packed(method, **arguments):
+        answers = real(method, **arguments)
+        for answer in answers:
+            for name, layer in answer.get("linear", {}).items():
+                layer["held"] = layer["held"] if name == "lm_head" else ""
+        return answers
+
+    engine.call_workers = packed
+    before = {"the version before": str(folders["newest"])}
+    found = proof(engine, folders | {"nearly": tmp_path}, "nearly", **before)
+    assert (found.said, found.wrong) == ("served", False)
+    assert found.hidden > 0
+    assert f"in {found.hidden} others the engine's rounding hides the change" in found.text
+
+
 @pytest.fixture(params=["merged", "loaded"])
 def adapter(request, versions):
     """``adapter(name)``: an engine with an adapter, merged by a trainer or loaded; and the folders."""

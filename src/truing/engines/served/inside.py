@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from truing.engines.served.candidates import load_candidate, merged, surviving_share
 from truing.engines.served.causes import causes
-from truing.engines.served.inside_proof import InsideProof, verdict
+from truing.engines.served.inside_proof import InsideProof, hidden_layers, verdict
 from truing.engines.served.layers import Layer, judge, layers_of, whole_share
 from truing.engines.served.prefix_cache import CacheEngine, prefix_cache
 from truing.engines.vllm.proof.expected_layers import FORMATS, Expected, as_dtype, expected_responses
@@ -74,7 +74,7 @@ def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str,
         dtype=hello["dtype"],
         layers=len({each.layer.name for each in judged}),
         readable=len(answer.held),
-        hidden=len({each.layer.name for each in judged if each.state == "hidden"}),
+        hidden=len(hidden_layers(judged)),
         adapter=adapter,
         causes={cause: _names(each) for cause, each in why.items()},
         shares=shares,

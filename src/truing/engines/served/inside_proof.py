@@ -81,6 +81,9 @@ def verdict(judged: Sequence[Judged], whole: Mapping[str, Share]) -> tuple[Said,
                 "cannot tell",
                 f"it may hold the expected weights, or {names}: rounding hides the difference",
             )
+        if hidden := len(hidden_layers(judged)):
+            told = f"it holds the expected weights in {layers - hidden} layers"
+            return "served", f"{told}; in {hidden} others the engine's rounding hides the change"
         return "served", f"it holds the expected weights, in all {layers} layers"
     number = len({each.layer.name for each in wrong})
     if wrong == told:
@@ -91,6 +94,12 @@ def verdict(judged: Sequence[Judged], whole: Mapping[str, Share]) -> tuple[Said,
         if len(names) == 1 and all(each.state == "between" and each.has(share) for each in wrong):
             return "scaled", f"in all {number} layers that differ {between(wrong[0].other, share)}"
     return "layers", f"it holds other weights than the expected ones in {number} of {layers} layers"
+
+
+def hidden_layers(judged: Sequence[Judged]) -> set[str]:
+    """Return the layers of which no comparison tells whose weights they have."""
+    told = {each.layer.name for each in judged if each.state != "hidden"}
+    return {each.layer.name for each in judged} - told
 
 
 def _lines(proof: InsideProof) -> Iterator[str]:
@@ -110,8 +119,6 @@ def _lines(proof: InsideProof) -> Iterator[str]:
             if math.isnan(kept)
             else f"of the elements that differ from {name}, {still}"
         )
-    if proof.hidden:
-        yield f"in {proof.hidden} layers rounding hides which of them it is"
     read = (
         f"{proof.readable} of them read as they are"
         if proof.readable

@@ -16,11 +16,12 @@ from starlette.testclient import TestClient
 from dev.faults.fake_vllm.options import Options
 from dev.faults.fake_vllm.threads import ServerThread
 from dev.faults.fake_vllm.worker import FakeWorker
-from truing.engines.served.endpoint import NotEnteredError
+from truing.engines.served.endpoint import Endpoint, NotEnteredError
 from truing.engines.served.offline_engine import OfflineEngine
 from truing.engines.served.prove import prove
 from truing.engines.vllm.worker.truing_vllm_plugin import ROUTE, Routes, call, install
 from truing.errors import EngineError
+from truing.utils.http_request import Answer
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +127,11 @@ def test_what_is_no_engine_is_refused(versions):
 def test_a_call_that_writes_is_refused(versions):
     with pytest.raises(ValueError, match="no call of Truing's"):
         call(Engine(versions[1]["base"]).workers[0], "truing_refresh_packed", {})
+
+
+@pytest.mark.parametrize("status", [403, 404, 405, 501])
+def test_a_server_that_refuses_calls_is_not_entered(status, monkeypatch):
+    answer = Answer(status, b"{}", "application/json")
+    monkeypatch.setattr(Endpoint, "_request", lambda *args, **kwargs: answer)
+    with pytest.raises(NotEnteredError, match=f"status {status}"):
+        Endpoint("http://127.0.0.1:9").call_workers("truing_hello")

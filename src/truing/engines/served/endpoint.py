@@ -125,21 +125,22 @@ class Endpoint:
         """
         call = {"method": method, "arguments": arguments}
         answer = self._request("POST", "/v1/truing", json=call)
-        if answer.status in (404, 405):
+        if answer.status in range(400, 500):
             body = {"method": "truing_call", "kwargs": call}
             answer = self._request("POST", "/collective_rpc", json=body)
-        if answer.status in (404, 405):
-            raise NotEnteredError(
-                "its workers cannot be called: start it with VLLM_PLUGINS=truing, or VLLM_SERVER_DEV_MODE=1"
-            )
-        if answer.status != 200 and "truing_call" in answer.text(1000):
+        if answer.status == 500 and "truing_call" in answer.text(1000):
             raise NotEnteredError("Truing is not installed beside its vLLM, or VLLM_PLUGINS does not name it")
-        if answer.status != 200:
+        if answer.status == 500:
             raise EngineError(
                 f"a worker of {self.url} fails at a probe",
                 got=f"status {answer.status} {answer.text(500)}",
                 expected="an answer of each worker",
                 remedy="its log has the cause; --outside compares log-probabilities",
+            )
+        if answer.status != 200:
+            raise NotEnteredError(
+                f"its workers cannot be called (status {answer.status}): start it with VLLM_PLUGINS=truing or"
+                " VLLM_SERVER_DEV_MODE=1"
             )
         return parse_json(answer.body.decode())["results"]
 

@@ -54,6 +54,10 @@ class _BaseLayer:
         weights = [part.weight for part in self.parts]
         return [self.share.columns(each) for each in weights] if self.row_parallel else self.held(weights)
 
+    @property
+    def weight(self) -> Tensor:
+        return torch.cat(self._weights())
+
     def apply(self, layer: object, x: Tensor) -> Tensor:
         return torch.cat([functional.linear(x, weight) for weight in self._weights()], dim=-1)
 
@@ -92,6 +96,10 @@ class _Vocabulary:
     @property
     def quant_method(self) -> "_Vocabulary":
         return self
+
+    @property
+    def weight(self) -> Tensor:
+        return self._rows(self.table)
 
     def _rows(self, table: Tensor) -> Tensor:
         held = self.shard_indices
@@ -232,7 +240,7 @@ class FakeWorker(TruingWorker):
         lora = SimpleNamespace(max_lora_rank=held.max_rank, max_loras=1, fully_sharded_loras=False)
         manager = SimpleNamespace(_adapter_manager=SimpleNamespace(lora_index_to_id=[1]))
         self.model_runner = SimpleNamespace(
-            model_config=SimpleNamespace(**config, max_logprobs=max_logprobs),
+            model_config=SimpleNamespace(**config, max_logprobs=max_logprobs, get_diff_sampling_param=dict),
             lora_config=lora if held.max_rank else None,
             parallel_config=SimpleNamespace(tensor_parallel_size=options.workers),
             get_model=lambda: _Model(held, share),

@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from truing.engines.served.prove import load_candidate, prove
+from truing.engines.served.candidates import load_candidate
+from truing.engines.served.prove import prove
 from truing.engines.served.verdict import share_of
 from truing.errors import EngineError
 
@@ -150,6 +151,7 @@ def test_the_right_weights_are_told_in_each_form(form, server, versions):
     assert (found.said, found.form, found.wrong) == ("served", form, False)
     assert all(share.of_update == pytest.approx(1, abs=1e-3) for share in found.seen.shares.values())
     assert "the same" in found.template
+    assert (found.depth, "its workers cannot be called" in found.not_entered) == ("outside", True)
 
 
 def test_weights_that_were_not_sent_are_told(server, versions):

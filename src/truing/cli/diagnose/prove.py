@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,12 +31,16 @@ def prove_server(  # noqa: PLR0913 — typer takes each option as an argument
     tokens: Annotated[
         int, typer.Option(min=0, help="Tokens that WEIGHTS continues, to score too; more show less.")
     ] = 200,
+    outside: Annotated[
+        bool, typer.Option("--outside", help="Compare log-probabilities even where layers can be compared.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if it could not be told, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare the weights on disk with a server's log-probabilities; nothing is installed in the server.
+    """Compare the weights on disk with a server's layers, or from outside with its log-probabilities.
 
-    A key is read from OPENAI_API_KEY. Exit code 0: it serves them, or it could not be told. 1: it does not.
+    Layers are compared where Truing is installed beside the server's vLLM. A key is read from OPENAI_API_KEY.
+    Exit code 0: it has the expected weights, or it could not be told. 1: it does not.
     """
     from truing.engines.served.prove import prove
 
@@ -43,18 +48,32 @@ def prove_server(  # noqa: PLR0913 — typer takes each option as an argument
     if rows is not None and not texts:
         raise RecipeError(f"{rows} has no text", expected="one a line")
     key = os.environ.get("OPENAI_API_KEY", "")
-    proof = prove(url, weights, base=base, before=before, model=model, key=key, rows=texts, tokens=tokens)
+    proof = prove(
+        url,
+        weights,
+        base=base,
+        before=before,
+        model=model,
+        key=key,
+        rows=texts,
+        tokens=tokens,
+        outside=outside,
+    )
     if as_json:
-        print(json.dumps(asdict(proof) | {"seen": _json(proof)}, ensure_ascii=False))
+        print(json.dumps(_plain(proof), ensure_ascii=False))
     else:
         _print(url, proof)
     if proof.wrong or (strict and proof.said != "served"):
         raise typer.Exit(1)
 
 
-def _json(proof: "ServerProof") -> dict[str, Any]:
-    seen = proof.seen
-    return seen._asdict() | {"shares": {name: share._asdict() for name, share in seen.shares.items()}}
+def _plain(value: Any) -> Any:
+    """Return a proof as mappings and lists, with the names of its numbers."""
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    return {name: _plain(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def _print(url: str, proof: "ServerProof") -> None:
@@ -65,14 +84,9 @@ def _print(url: str, proof: "ServerProof") -> None:
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
 
     verdict = {"served": "", "cannot tell": "CANNOT TELL: "}.get(proof.said, "WRONG: ")
-    say(f"{url} {proof.model}: {verdict}{proof.text}", STYLES.get(proof.said, "bold red"))
-    for name, median in proof.seen.median.items():
-        say(f"  {name}: a median difference of {median:.2g} nats over {proof.seen.tokens} tokens")
-    for name, share in proof.seen.shares.items():
-        say(
-            f"  from {name} (0) to the expected weights (1) the server is at {share.of_update:.3f}"
-            f" ± {share.error:.3f}; they differ by {share.change:.2g} nats, and {share.shown:.2g} would show"
-        )
-    say(f"  {proof.template}", "bold red" if "other ids" in proof.template else "")
-    if not proof.seen.shares:
-        say("  not looked at: whether it serves other weights; give --base and --before", "yellow")
+    style = STYLES.get(proof.said, "bold red")
+    say(f"{url} {proof.model}, from {proof.depth}: {verdict}{proof.text}", style)
+    for line in proof.lines:
+        say(f"  {line}", "bold red" if "other ids" in line or "other weights" in line else "")
+    for each in proof.unseen:
+        say(f"  not looked at: {each}", "yellow")

@@ -17,6 +17,13 @@ LARGEST = 2**28
 
 Rows = Sequence[Sequence[int]]
 
+LIKELIEST = 5
+"""Log-probabilities of a token to ask for."""
+
+
+class NotEnteredError(EngineError):
+    """Raised where Truing does not run inside an engine, or its workers cannot be called."""
+
 
 class Endpoint:
     """The server at ``url``; ``timeout`` is in seconds, of a request."""
@@ -49,6 +56,8 @@ class Endpoint:
     def scores(self, rows: Rows) -> tuple[list[list[float]], str]:
         """Return the log-probability of each token after those before it, and how the server gave them.
 
+        Rows are sent one by one: with adapters, vLLM's CPU build ends on prompts that are scored together.
+
         Args:
             rows: ids; the first of each has no log-probability, and is NaN.
 
@@ -57,16 +66,10 @@ class Endpoint:
         """
         refused = []
         for name, form in FORMS.items():
-            path, body, read = form(self.model, rows)
-            answer = self._request("POST", path, json=body)
-            if answer.status == 200:
-                try:
-                    found = read(parse_json(answer.body.decode(errors="replace")))
-                    return [_checked(scores, row) for scores, row in zip(found, rows, strict=True)], name
-                except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-                    refused.append(f"{name}: {type(error).__name__} {error} in {answer.text(120)}")
-            else:
-                refused.append(f"{name}: status {answer.status} {answer.text(120)}")
+            try:
+                return [self._scored(form, row) for row in rows], name
+            except ValueError as error:
+                refused.append(f"{name}: {error}")
         raise EngineError(
             f"{self.url} gives no log-probabilities of given tokens",
             got="; ".join(refused),
@@ -81,6 +84,65 @@ class Endpoint:
             return None
         ids = parse_json(answer.body.decode(errors="replace")).get("prompt_token_ids")
         return [int(i) for i in ids] if isinstance(ids, list) and ids else None
+
+    def _scored(self, form: Callable[[str, Rows], "Form"], row: Sequence[int]) -> list[float]:
+        """Return the log-probabilities of a row; raise a ValueError if the server does not give them so."""
+        path, body, read = form(self.model, [row])
+        answer = self._request("POST", path, json=body)
+        if answer.status != 200:
+            raise ValueError(f"status {answer.status} {answer.text(120)}")
+        try:
+            (found,) = read(parse_json(answer.body.decode(errors="replace")))
+            return _checked(found, row)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{type(error).__name__} {error} in {answer.text(120)}") from error
+
+    def next_logprobs(self, prompt: Sequence[int], salt: str) -> dict[int, float]:
+        """Return the likeliest ids after a prompt; {} if the server does not say."""
+        body = {
+            "model": self.model,
+            "prompt": list(prompt),
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "logprobs": LIKELIEST,
+            "return_tokens_as_token_ids": True,
+            **({"cache_salt": salt} if salt else {}),
+        }
+        answer = self._request("POST", "/v1/completions", json=body)
+        if answer.status != 200:
+            return {}
+        (likeliest,) = parse_json(answer.body.decode(errors="replace"))["choices"][0]["logprobs"][
+            "top_logprobs"
+        ]
+        return {int(name.removeprefix("token_id:")): float(nats) for name, nats in likeliest.items()}
+
+    def call_workers(self, method: str, **arguments: object) -> list[dict[str, Any]]:
+        """Call a method of each worker: over Truing's route, or that of vLLM's development mode.
+
+        Raises:
+            NotEnteredError: The server has neither, or no plugin of Truing's.
+            EngineError: A worker fails.
+        """
+        call = {"method": method, "arguments": arguments}
+        answer = self._request("POST", "/v1/truing", json=call)
+        if answer.status in range(400, 500):
+            body = {"method": "truing_call", "kwargs": call}
+            answer = self._request("POST", "/collective_rpc", json=body)
+        if answer.status == 500 and "truing_call" in answer.text(1000):
+            raise NotEnteredError("Truing is not installed beside its vLLM, or VLLM_PLUGINS does not name it")
+        if answer.status == 500:
+            raise EngineError(
+                f"a worker of {self.url} fails at a probe",
+                got=f"status {answer.status} {answer.text(500)}",
+                expected="an answer of each worker",
+                remedy="its log has the cause; --outside compares log-probabilities",
+            )
+        if answer.status != 200:
+            raise NotEnteredError(
+                f"its workers cannot be called (status {answer.status}): start it with VLLM_PLUGINS=truing or"
+                " VLLM_SERVER_DEV_MODE=1"
+            )
+        return parse_json(answer.body.decode())["results"]
 
     def _request(self, method: str, path: str, **options: Any) -> Answer:
         try:

@@ -103,9 +103,9 @@ def verdict(seen: Seen, expected: str) -> tuple[Said, str]:
             f"its log-probabilities are those of a temperature of {seen.temperature:g}"
             f" (median difference {seen.at_temperature:.2g} nats there, {nearest:.2g} at 1)"
         )
-    places = {name: _place(share) for name, share in seen.shares.items()}
-    for name, place in places.items():
-        if place == "at the other":
+    places = {name: place(share) for name, share in seen.shares.items()}
+    for name, at in places.items():
+        if at == "at the other":
             return "other", f"it does not serve {expected}: {name} fits, or weights near it"
     far = seen.median[expected] > MEDIAN
     if far and set(places.values()) != {"at the expected"}:
@@ -113,14 +113,14 @@ def verdict(seen: Seen, expected: str) -> tuple[Said, str]:
             "none",
             f"it serves none of these weights: the nearest differ by a median of {nearest:.2g} nats",
         )
-    for name, place in places.items():
-        if place == "between":
+    for name, at in places.items():
+        if at == "between":
             share = seen.shares[name]
             return "scaled", (
                 f"it has {share.of_update:.2f} ± {share.error:.2f} of the change from {name} to {expected}:"
                 " another scale of the adapter, or weights between the two"
             )
-    if unclear := [name for name, place in places.items() if place == "not told"]:
+    if unclear := [name for name, at in places.items() if at == "not told"]:
         least = max((seen.shares[name] for name in unclear), key=lambda share: share.error)
         told = f"it may serve {expected}, or {' or '.join(unclear)}"
         if not least.change:
@@ -137,9 +137,11 @@ def verdict(seen: Seen, expected: str) -> tuple[Said, str]:
     )
 
 
-def _place(share: Share) -> Literal["at the expected", "at the other", "between", "not told"]:
-    """Return where λ is, up to its error."""
-    within = max(ERRORS * share.error, LEAST)
+def place(
+    share: Share, errors: float = ERRORS
+) -> Literal["at the expected", "at the other", "between", "not told"]:
+    """Return where λ is, up to so many of its standard errors."""
+    within = max(errors * share.error, LEAST)
     if not share.error <= CLEAR:
         return "not told"
     if abs(share.of_update - 1) <= within:

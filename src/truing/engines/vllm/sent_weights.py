@@ -98,7 +98,11 @@ def surviving_share(before: Path | None, weights: dict[str, Tensor], dtype: torc
         with safe_open(file, "pt") as stored:
             names = stored.keys()
             for name in names:
-                was, weight = stored.get_tensor(name), weights[name]
-                changed += int((weight != was).sum())
-                survived += int((weight.to(dtype) != was.to(dtype)).sum())
+                differ, remain = changed_elements(stored.get_tensor(name), weights[name], dtype)
+                changed, survived = changed + differ, survived + remain
     return survived / changed if changed else math.nan
+
+
+def changed_elements(was: Tensor, weight: Tensor, dtype: torch.dtype) -> tuple[int, int]:
+    """Return how many elements differ, and how many of them still do in a dtype."""
+    return int((weight != was).sum()), int((weight.to(dtype) != was.to(dtype)).sum())

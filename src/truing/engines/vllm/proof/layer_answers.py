@@ -20,6 +20,7 @@ class ProbeAnswer:
     """The engine's responses, by layer in the checkpoint; ``foreign`` are adapters that the trainer lacks."""
 
     linear: dict[str, Tensor] = field(default_factory=dict)
+    held: dict[str, Tensor] = field(default_factory=dict)  # of the weights themselves, where they can be read
     tables: dict[str, Tensor] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
     experts: dict[str, Tensor] = field(default_factory=dict)
@@ -72,6 +73,8 @@ def _read(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswe
     for fused, shares in _by_name(probes, "linear"):
         parts_of[fused] = shares[0]["parts"]
         answer.linear |= _split(joined(fused, shares), parts_of[fused], lengths)
+        if all(share["held"] for share in shares):
+            answer.held |= _split(joined(fused, shares, "held"), parts_of[fused], lengths)
     for name, shares in _by_name(probes, "tables"):
         if name in lengths:
             answer.tables[name] = joined(name, shares)

@@ -27,7 +27,7 @@ else:
     from truing_vllm_routes import RouteRecorder
     from truing_vllm_shards import INPUTS, WHOLE, division, inputs_here
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the answers; the trainer refuses another one."""
 
 MULTIPLIER, SHIFT = 2654435761, 13
@@ -55,6 +55,7 @@ class TruingWorker:
             "dtype": str(config.dtype).removeprefix("torch."),
             "logprobs_mode": str(config.logprobs_mode),
             "generation_config": config.generation_config,
+            "defaults": config.get_diff_sampling_param(),
             "max_logprobs": config.max_logprobs,
             "experts": len(list(expert_layers(self.model_runner.get_model()))),
             "routes": bool(getattr(self.model_runner, "aux_output_connector", None)),
@@ -91,16 +92,18 @@ class TruingWorker:
         return {"routed_experts": self._routes.take(request_id)}
 
     @torch.inference_mode()
-    def truing_probe(self, seed: int, adapter: bool, base: bool) -> dict[str, Any]:
+    def truing_probe(self, seed: int, adapter: bool, base: bool, held: bool = False) -> dict[str, Any]:
         """Return what this worker computes with, by the layer's name in vLLM.
 
         Args:
             seed: of the probe vectors.
             adapter: whether to probe the adapter that was loaded last.
             base: whether to probe the base model too.
+            held: whether to read the weights themselves besides.
 
         Returns:
-            ``linear``: per linear layer and output head, its names in the checkpoint (``parts``) and W r;
+            ``linear``: per linear layer and output head, its names in the checkpoint (``parts``), W r through
+            the kernel, and W r in float64 of the weight that it holds (``held``; "" if that cannot be read);
             ``tables``: per embedding, its rows times r; ``vectors``: per vector, its values;
             ``delta``: per adapted layer, its names, A r of each slice (``down``), and B (A r);
             ``experts``: per layer, the answers of its experts, or why they cannot be probed. Each has its
@@ -115,7 +118,7 @@ class TruingWorker:
                 hasattr(module, "base_layer")  # a layer with adapters: its base layer comes by itself
                 or hasattr(module, "w13_weight")  # experts
             ):
-                self._probe_layer(model, name.removesuffix(".base_layer"), module, seed, found)
+                self._probe_layer(model, name.removesuffix(".base_layer"), module, seed, held, found)
         for name, parameter in model.named_parameters() if base else ():
             plain = name.replace(".base_layer", "")
             if parameter.dim() == 1 and parameter.numel():
@@ -130,7 +133,7 @@ class TruingWorker:
         return self.model_runner.parallel_config.tensor_parallel_size
 
     def _probe_layer(
-        self, model: Any, name: str, module: Any, seed: int, found: dict[str, dict[str, Any]]
+        self, model: Any, name: str, module: Any, seed: int, held: bool, found: dict[str, dict[str, Any]]
     ) -> None:
         """Add the responses of a linear layer, an embedding or an output head."""
         packed, divided = getattr(model, "packed_modules_mapping", {}), division(module, self._workers)
@@ -142,8 +145,9 @@ class TruingWorker:
             values = values[: len(rows)]  # others are padding
             table = torch.cat([module.quant_method.embedding(module, ids) @ r for ids in rows.split(8192)])
             found["tables"][name] = {"values": _encoded(table), "division": divided}
-        parts = _part_names(name, packed)
-        found["linear"][name] = {"parts": parts, "values": _encoded(values), "division": divided}
+        exact = _encoded(_held(module, r)[: len(values)]) if held and _is_readable(module, dtype) else ""
+        layer = {"parts": _part_names(name, packed), "values": _encoded(values), "held": exact}
+        found["linear"][name] = layer | {"division": divided}
 
     def _probe_adapter(self, model: Any, seed: int) -> dict[str, Any]:
         """Return the responses of the adapter that was loaded last."""
@@ -191,6 +195,17 @@ def _rows(module: Any) -> torch.Tensor:
     """Return the rows of an embedding that this worker holds, by their place in it."""
     held = getattr(module, "shard_indices", None)
     return torch.arange(module.org_vocab_size if held is None else held.num_org_elements)
+
+
+def _is_readable(module: Any, dtype: torch.dtype) -> bool:
+    """Return whether a layer holds its weight as a plain matrix, neither packed nor quantised."""
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, torch.Tensor) and weight.dim() == 2 and weight.dtype == dtype
+
+
+def _held(module: Any, r: torch.Tensor) -> torch.Tensor:
+    """Return the responses of a weight itself: [outputs] float64, some rows at a time."""
+    return torch.cat([rows.double() @ r.double() for rows in module.weight.split(8192)])
 
 
 def _newest_slot(runner: Any) -> int | None:

@@ -84,7 +84,7 @@ def write_trace(
 ) -> None:
     """Train for a few steps, and write their trace; ``bug`` is one of ``BUGS`` or ""."""
     writer = Writer(folder, producer="demo 1", setup=setup, decode=_texts, waiting=STEPS)
-    loop = _Loop(writer, bug, rate, seed)
+    loop = Loop(writer, bug, rate, seed)
     with one_thread():  # tables of some hundred tokens
         for step in range(STEPS):
             loop.step(step)
@@ -92,7 +92,7 @@ def write_trace(
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Padded rows [B, L] of a step, and what was sampled with them."""
 
     ids: Tensor
@@ -103,7 +103,9 @@ class _Batch:
 
 
 @dataclass
-class _Loop:
+class Loop:
+    """The policy, its optimizer, and a step of training with at most one bug."""
+
     writer: Writer
     bug: str
     rate: float
@@ -121,12 +123,12 @@ class _Loop:
     def step(self, number: int) -> None:
         """Sample, and train on it."""
         stale = self.bug == "sampler-stale"
-        batch = self._sample(self.before if stale else self.weights.detach())
+        batch = self.sample(self.before if stale else self.weights.detach())
         self.before = self.weights.detach().clone()
         with torch.no_grad():
-            old = self._logprob(self.weights, batch.ids)
+            old = self.logprob(self.weights, batch.ids)
             follows = self.bug == "reference-follows"
-            reference = self._logprob(self.weights if follows else self.reference, batch.ids)
+            reference = self.logprob(self.weights if follows else self.reference, batch.ids)
         if self.bug == "old-zero":
             old = torch.zeros_like(old)
         advantage, mask = self._advantage(batch.reward), self._mask(batch)
@@ -148,14 +150,14 @@ class _Loop:
         for epoch in range(EPOCHS):
             self.optimizer.zero_grad()
             for micro, rows in enumerate(torch.arange(len(batch.ids)).chunk(MICRO_BATCHES)):
-                new = self._logprob(self.weights, batch.ids[rows])
+                new = self.logprob(self.weights, batch.ids[rows])
                 new = record.forward(new, rows=rows.tolist(), optimizer_step=epoch, micro_batch=micro)
                 tokens = mask[rows].sum() * MICRO_BATCHES if self.bug == "micro-batch-mean" else mask.sum()
                 loss = _loss(new, old[rows], reference[rows], advantage[rows], mask[rows]) / tokens
                 loss.backward()
             self.optimizer.step()
 
-    def _sample(self, weights: Tensor) -> _Batch:
+    def sample(self, weights: Tensor) -> Batch:
         """Sample GROUP rows of each prompt: a call, the reply, an answer."""
         temperature = 0.5 if self.bug == "temperature-ignored" else 1.0
         logprob = (weights / temperature).log_softmax(-1)
@@ -181,7 +183,7 @@ class _Loop:
         attention = torch.tensor([[t < len(ids) for t in range(length)] for ids, *_ in rows])
         answers = [ids[ids.index(REPLY[-1]) + 1 :] for ids, *_ in rows]
         reward = torch.tensor([sum(t % 2 == 0 for t in ids) / MOST for ids in answers])
-        return _Batch(padded[0], attention, padded[1].bool(), padded[2].float(), reward)
+        return Batch(padded[0], attention, padded[1].bool(), padded[2].float(), reward)
 
     def _advantage(self, reward: Tensor) -> Tensor:
         """Return (reward − mean of the group) ÷ (deviation + ε): [B]."""
@@ -191,7 +193,7 @@ class _Loop:
         advantage = ((groups - groups.mean(across, keepdim=True)) / (deviation + EPS)).flatten()
         return -advantage if self.bug == "advantage-negated" else advantage
 
-    def _mask(self, batch: _Batch) -> Tensor:
+    def _mask(self, batch: Batch) -> Tensor:
         """Return the loss mask: [B, L]."""
         mask = batch.sampled.clone()
         if self.bug == "mask-shifted":
@@ -203,7 +205,7 @@ class _Loop:
         return mask & batch.attention
 
     @staticmethod
-    def _logprob(weights: Tensor, ids: Tensor) -> Tensor:
+    def logprob(weights: Tensor, ids: Tensor) -> Tensor:
         """Return the log-probability of each token after the one before it, 0 at the first: [B, L]."""
         logprob = weights[ids[:, :-1]].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
         return torch.cat([torch.zeros(len(ids), 1), logprob], dim=1)

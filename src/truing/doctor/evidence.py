@@ -55,7 +55,8 @@ class Setup:
     kl_coef: float | None = None
     kl_where: str | None = None
     kl_estimator: str | None = None
-    kl_weight: str | None = None  # weight of a token's KL: detached (its ratio), ratio (live), none
+    # weight of a token's KL: none, detached (its ratio), ratio (live), score (1 with the gradient of a ratio)
+    kl_weight: str | None = None
     entropy_coef: float | None = None
     kl_target: float | None = None  # nats per token, to which kl_coef adapts
     kl_horizon: int | None = None  # rollouts over which it changes by a fifth

@@ -141,7 +141,7 @@ def test_the_settings_of_nemo_rl(tmp_path):
         "kl_where": "loss",
         "kl_coef": 0.01,
         "kl_estimator": "k3",
-        "kl_weight": "ratio",
+        "kl_weight": "score",
         "correction": "off",
         "mask": "sampled",
         "group_size": 16,
@@ -223,7 +223,7 @@ ACTOR, CORRECTION = "actor_rollout_ref__actor", "algorithm__rollout_correction"
         (
             NEMO_RL,
             {"policy__train_global_batch_size": 256},
-            {"inner_steps": 2, "kl_weight": "other: a ratio of 1"},
+            {"inner_steps": 2},
         ),
         (NEMO_RL, {"loss_fn__disable_ppo_ratio": True}, {"surrogate": "other: disable_ppo_ratio"}),
         (

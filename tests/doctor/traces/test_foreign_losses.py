@@ -9,6 +9,7 @@ from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_ranks, with_token_gradients
 from truing.doctor.rules import RULES
+from truing.doctor.traces.setup_words import OF_THE_LOSS, declared_setup
 from truing.doctor.verdict import Verdict
 
 KL = {"kl_coef": 0.1, "kl_where": "loss", "kl_estimator": "k3", "kl_weight": "none"}
@@ -31,7 +32,7 @@ def claims(step, code="MSK003"):
     return [(each.claim.verdict, each.claim.what) for each in findings]
 
 
-@pytest.mark.parametrize("weight", ["none", "detached", "ratio"])
+@pytest.mark.parametrize("weight", ["none", "detached", "ratio", "score"])
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_a_kl_that_is_not_described_may_be_any(weight, estimator):
     meant = {**KL, "kl_weight": weight, "kl_estimator": estimator}
@@ -106,3 +107,10 @@ def test_others_of_equal_reward_have_no_declared_quotient():
         advantage_N = expected_B.nan_to_num(undivided)[step.sample_of_token]
         masked_N = advantage_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
         assert claims(changed_step(step, advantage=masked_N), "ADV001") == []
+
+
+@pytest.mark.parametrize("name", OF_THE_LOSS)
+def test_a_part_of_the_loss_without_a_word_leaves_it_without_a_closed_form(name):
+    setup, others = declared_setup({"plain": True, name: "other: of its own"}, "a trainer", "its file")
+    assert (setup.plain, others) == (None, {name: "other: of its own"})
+    assert declared_setup({"plain": True, "mask": "other"}, "a trainer", "its file")[0].plain

@@ -146,14 +146,16 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
     mask_N = stream(step, "kl_mask").bool() & drawn_N
     new_N, old_N, ref_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)
-    slope_N = {"k1": torch.ones_like(x_N), "k2": x_N, "k3": -torch.expm1(-x_N)}[
-        step.setup.kl_estimator or "k3"
-    ]
+    value_N, slope_N = {
+        "k1": (x_N, torch.ones_like(x_N)),
+        "k2": (x_N**2 / 2, x_N),
+        "k3": (torch.expm1(-x_N) + x_N, -torch.expm1(-x_N)),
+    }[step.setup.kl_estimator or "k3"]
     ratio_N = torch.where(mask_N, _exp(new_N - old_N), 0.0)
-    if step.setup.kl_weight == "none":
+    if step.setup.kl_weight in ("none", "score"):
         ratio_N = mask_N.double()
-    elif step.setup.kl_weight == "ratio":  # which then has a gradient of its own: k3 · ∂r/∂log π = k3 · r
-        slope_N = slope_N + torch.expm1(-x_N) + x_N
+    if step.setup.kl_weight in ("ratio", "score"):  # the weight has a gradient too: k · ∂r/∂log π = k · r
+        slope_N = slope_N + value_N
     weight = step.metrics.get("weight/kl", step.setup.kl_coef)
     assert weight is not None
     return -weight * aggregation_weight(step, mask_N, drawn_N) * ratio_N * slope_N

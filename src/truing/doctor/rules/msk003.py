@@ -55,7 +55,7 @@ ROUNDING = 1e-3
 NEVER = 1e9
 """A clip that no ratio reaches."""
 
-WEIGHTS, ESTIMATORS = ("none", "detached", "ratio"), ("k3", "k2", "k1")
+WEIGHTS, ESTIMATORS = ("none", "detached", "ratio", "score"), ("k3", "k2", "k1")
 AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_total", "prompt_mean", "micro_batch_token_mean")
 
 

@@ -35,7 +35,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "aggregation": AGGREGATIONS,
     "kl_where": ("loss", "reward"),
     "kl_estimator": ("k1", "k2", "k3"),
-    "kl_weight": ("detached", "ratio", "none"),
+    "kl_weight": ("detached", "ratio", "score", "none"),
     "truncated": ("keep", "mask", "penalize"),
     "correction": ("off", *get_args(Method)),
     "baseline": ("step", "none"),
@@ -55,6 +55,13 @@ SAME = {
 
 NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source", "generation_micro_batches")
 """Fields of ``Setup`` that no trace declares: what it is read from says them."""
+
+OF_THE_LOSS = (
+    *("surrogate", "ratio", "aggregation", "clip_low", "clip_high", "dual_clip", "max_ratio", "min_ratio"),
+    *("kl_coef", "kl_where", "kl_estimator", "kl_weight", "entropy_coef", "row_drift", "entropy_share"),
+    *("most_ratio", "correction", "correction_low", "correction_high"),
+)
+"""Settings without a word of which the loss has no closed form, though some may be left undeclared."""
 
 NAMES = tuple(item.name for item in fields(Setup) if item.name not in NOT_DECLARED)
 
@@ -100,6 +107,8 @@ def declared_setup(words: Mapping[str, Any], producer: str, where: str) -> tuple
             )
         known[name] = value
     _check_ranges(known, where)
+    if others.keys() & set(OF_THE_LOSS):
+        known.pop("plain", None)
     try:
         return ADAPTER.validate_python(known, strict=False), others
     except ValidationError as error:

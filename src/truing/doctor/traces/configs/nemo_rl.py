@@ -86,18 +86,17 @@ def _loss(get: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _kl(get: Callable[[str], Any]) -> dict[str, Any]:
-    """Return the KL; its weight is 1 with the gradient of a ratio, as of θ ÷ old in one optimizer step."""
+    """Return the KL; its weight is 1 with the gradient of a ratio."""
     coefficient, in_reward = get("loss_fn.reference_policy_kl_penalty"), get("loss_fn.use_kl_in_reward")
     if not coefficient:
         return {"kl_coef": coefficient}
-    weight = "ratio" if _optimizer_steps(get) == 1 else "other: a ratio of 1"
-    if get("loss_fn.use_on_policy_kl_approximation"):
-        weight = "other: θ over the sampler"
     return {
         "kl_coef": coefficient,
         "kl_where": "reward" if in_reward else "loss",
         "kl_estimator": get("loss_fn.reference_policy_kl_type"),
-        "kl_weight": weight,
+        "kl_weight": "other: θ over the sampler"
+        if get("loss_fn.use_on_policy_kl_approximation")
+        else "score",
     }
 
 

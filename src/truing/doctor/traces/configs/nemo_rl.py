@@ -90,13 +90,12 @@ def _kl(get: Callable[[str], Any]) -> dict[str, Any]:
     coefficient, in_reward = get("loss_fn.reference_policy_kl_penalty"), get("loss_fn.use_kl_in_reward")
     if not coefficient:
         return {"kl_coef": coefficient}
+    from_sampler = get("loss_fn.use_on_policy_kl_approximation")
     return {
         "kl_coef": coefficient,
         "kl_where": "reward" if in_reward else "loss",
         "kl_estimator": get("loss_fn.reference_policy_kl_type"),
-        "kl_weight": "other: θ over the sampler"
-        if get("loss_fn.use_on_policy_kl_approximation")
-        else "score",
+        "kl_weight": "other: θ over the sampler" if from_sampler else "score",
     }
 
 

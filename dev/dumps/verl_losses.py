@@ -1,8 +1,8 @@
 """Traces whose loss and advantages verl computes: `python -m dev.dumps.verl_losses VERL OUT`.
 
 VERL is its package. The loop of the demo of traces takes steps of two epochs and two minibatches with
-functions of `trainer/ppo/core_algos.py`, and changes verl's own configuration as the case needs. It prints what
-`truing check OUT/CASE/trace --setup OUT/CASE/config.yaml` says: no finding, and verl's formulas in the rows.
+functions of `trainer/ppo/core_algos.py`, and changes verl's own configuration as the case needs.
+`truing check OUT/CASE/trace --setup OUT/CASE/config.yaml` has no finding, and prints verl's formulas.
 """
 
 import copy

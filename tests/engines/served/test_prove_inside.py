@@ -220,6 +220,18 @@ def test_an_adapter_that_is_merged_and_loaded_is_told(versions):
     assert "merged, which is loaded besides: it is applied twice" in cause
 
 
+def test_an_adapter_in_the_place_of_another_is_told(versions):
+    """As where what writes into the slots of a fused layer takes one half twice."""
+    _, folders = versions
+    engine = Engine(folders["base"], rank=8)
+    engine.held.load_adapter(folders["adapter"])
+    earlier = UP.replace("layers.1", "layers.0")
+    engine.held.slot[UP] = engine.held.slot[earlier]
+    ((cause, layers),) = of_adapter(engine, folders).causes.items()
+    assert cause == f"it has the adapter of {earlier}"
+    assert layers == [f"{UP} (adapter)"]
+
+
 def test_a_prefix_cache_of_other_weights_is_told(versions):
     models, folders = versions
     engine = Engine(folders["base"])

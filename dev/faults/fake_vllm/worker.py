@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -240,7 +241,7 @@ class _Adapters:
     @property
     def _last_mapping(self) -> SimpleNamespace | None:
         last = self._held.last_scope
-        return None if last is None else SimpleNamespace(prompt_mapping=(int(bool(last.adapter)),))
+        return None if last is None else SimpleNamespace(prompt_mapping=(np.int64(bool(last.adapter)),))
 
 
 class FakeWorker(TruingWorker):

@@ -1,5 +1,7 @@
 """Which weights each layer of somebody else's vLLM has is told from inside, also in fused layers."""
 
+import json
+
 import pytest
 import torch
 from inside_engine import SEEDS, Engine, adapted, write_versions
@@ -233,6 +235,16 @@ def test_an_adapter_in_the_place_of_another_is_told(versions):
     assert layers == [f"{UP} (adapter)"]
 
 
+def test_a_loaded_adapter_that_adds_nothing_is_told(versions):
+    """As where its tensors have names of which vLLM has no layer, which it skips."""
+    engine = Engine(versions[1]["base"], rank=8)
+    engine.held.load_adapter(versions[1]["adapter"])
+    engine.held.slot = {name: (down, 0 * up) for name, (down, up) in engine.held.slot.items()}
+    found = of_adapter(engine, versions[1])
+    assert found.said == "other"
+    assert "the adapter that is loaded adds zeros" in found.text
+
+
 def ask(engine, adapter):
     """Send a request, as a trainer does, that names an adapter or none."""
     engine.held.prefill([1, 2, 3], Scope(adapter, "rollouts"))
@@ -248,6 +260,13 @@ def test_requests_that_do_not_name_the_adapter_are_told(versions):
     found = of_adapter(engine, versions[1])
     assert (found.said, found.wrong) == ("cannot tell", False)
     assert "the requests before this proof used no adapter" in found.text
+
+
+def test_what_a_worker_says_of_requests_can_be_sent(versions):
+    """vLLM numbers the adapters with numbers of numpy."""
+    engine = Engine(versions[1]["base"], rank=8)
+    ask(engine, "")
+    assert json.loads(json.dumps(engine.call_workers("truing_hello")))[0]["asked"] == [0]
 
 
 def test_an_engine_without_requests_or_adapter_has_no_doubt(versions):

@@ -28,6 +28,8 @@ from truing.models.forward.score import causal_model
 SEED = 1
 """Of the probe vector."""
 
+IDLE = ", and the adapter that is loaded adds zeros: no layer of the engine has its names, or its B is zero"
+
 TWICE = "the expected weights with the adapter merged, which is loaded besides: it is applied twice"
 
 
@@ -54,6 +56,12 @@ def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str,
     wholes = {name: whole_share(layers, expected, each) for name, each in candidates.items()}
     shares = {name: share for name, (share, count) in wholes.items() if count}
     said, text = verdict(judged, shares)
+    if (
+        adapter
+        and said == "other"
+        and not any(each.any() for each in (answer.delta | answer.foreign).values())
+    ):
+        text += IDLE
     why = {}
     if any(each.is_wrong for each in judged):
         candidates |= _applied_twice(weights, dtype) if adapter and "+" in weights else {}

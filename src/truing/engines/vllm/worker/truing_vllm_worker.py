@@ -219,7 +219,7 @@ def _newest_slot(runner: Any) -> int | None:
 def _adapters_of_last_requests(runner: Any) -> list[int] | None:
     """Return the adapters in the last step, by id, 0 of requests without; None if vLLM does not say."""
     mapping = getattr(runner.lora_manager._adapter_manager, "_last_mapping", None)
-    return None if mapping is None else sorted({*mapping.prompt_mapping})
+    return None if mapping is None else sorted({int(each) for each in mapping.prompt_mapping})
 
 
 def _adapted_names(name: str, packed: dict[str, list[str]]) -> list[str]:

@@ -8,6 +8,7 @@ from inside_engine import SEEDS, Engine, adapted, write_versions
 from test_prove_served import between, moved
 
 from dev.faults.fake_vllm.weights import Scope
+from truing.cli.diagnose.prove import _print
 from truing.engines.served.inside import prove_inside
 
 UP, GATE = (f"model.layers.1.mlp.{name}_proj" for name in ("up", "gate"))
@@ -307,7 +308,7 @@ def test_an_engine_that_computes_otherwise_with_the_right_weights_is_told(dtype,
     assert proof(engine, versions[1]).computed is None  # such an engine gives no log-probabilities
 
 
-def test_a_prefix_cache_of_other_weights_is_told(versions):
+def test_a_prefix_cache_of_other_weights_is_told(versions, capsys):
     models, folders = versions
     engine = Engine(folders["base"])
     engine.load(models["before"])
@@ -316,6 +317,10 @@ def test_a_prefix_cache_of_other_weights_is_told(versions):
     found = proof(engine, folders)
     assert (found.said, found.wrong) == ("served", True)
     assert "keys and values of other weights" in found.prefix_cache
+    _print("http://server", found)
+    assert "from inside: WRONG: it holds the expected weights, in all 21 layers; but its prefix" in (
+        capsys.readouterr().out
+    )
     engine.held.drop_prefixes()
     assert not proof(engine, folders).wrong
 

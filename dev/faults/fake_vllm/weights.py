@@ -93,6 +93,7 @@ class HeldModel:
         self.packed_head = self.head.weight.detach().clone()
         self.routed = bool(routers_of(self.base))
         self.slot: Adapter = {}  # of the adapter that was loaded last
+        self.last_scope: Scope | None = None  # of the request that was computed last
         self._lock = threading.Lock()  # one forward at a time
         self._active: Adapter = {}  # of the forward
         self._prefixes: dict[tuple[object, ...], Prefix] = {}
@@ -164,7 +165,7 @@ class HeldModel:
     def forward(self, ids: Sequence[int], scope: Scope, cache: "RoutedCache") -> Tensor:
         """Return the logits after each token: [T, V] float32; the cache grows by these tokens."""
         with self._lock:
-            self._active = self.adapter() if scope.adapter else {}
+            self._active, self.last_scope = (self.adapter() if scope.adapter else {}), scope
             with record_routes(self.base) as recorded, self.routing(len(ids), cache):
                 # by position: transformers 5.24 has another name for the cache
                 decode = self.base.base_model

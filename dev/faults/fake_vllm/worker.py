@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -229,6 +230,20 @@ def _stack_of_head(held: HeldModel) -> dict[str, Tensor]:
     return {"lora_a_stacked": down[None, None], "lora_b_stacked": up[None, None]}
 
 
+class _Adapters:
+    """The adapters of a held model, as vLLM numbers them: 0 is none."""
+
+    lora_index_to_id = (1,)
+
+    def __init__(self, held: HeldModel) -> None:
+        self._held = held
+
+    @property
+    def _last_mapping(self) -> SimpleNamespace | None:
+        last = self._held.last_scope
+        return None if last is None else SimpleNamespace(prompt_mapping=(np.int64(bool(last.adapter)),))
+
+
 class FakeWorker(TruingWorker):
     """The worker of the fake server: the methods that Truing calls are the real ones."""
 
@@ -238,7 +253,6 @@ class FakeWorker(TruingWorker):
         returns_routes = held.routed and options.returns_routes
         config = {"dtype": held.dtype, "logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
         lora = SimpleNamespace(max_lora_rank=held.max_rank, max_loras=1, fully_sharded_loras=False)
-        manager = SimpleNamespace(_adapter_manager=SimpleNamespace(lora_index_to_id=[1]))
         self.model_runner = SimpleNamespace(
             model_config=SimpleNamespace(**config, max_logprobs=max_logprobs, get_diff_sampling_param=dict),
             lora_config=lora if held.max_rank else None,
@@ -246,7 +260,7 @@ class FakeWorker(TruingWorker):
             get_model=lambda: _Model(held, share),
             device=torch.device("cuda"),  # a GPU build: its answers have routes if it is asked for them
             aux_output_connector=object() if returns_routes else None,
-            lora_manager=manager,
+            lora_manager=SimpleNamespace(_adapter_manager=_Adapters(held)),
         )
 
     def truing_hello(self) -> dict[str, Any]:

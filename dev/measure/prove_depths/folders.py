@@ -14,7 +14,7 @@ from truing.models.tiny import byte_tokenizer
 MOVED, NEARLY, ADAPTED = 0.02, 1e-4, 0.02
 """How far an update moves a weight, of its deviation; one that bfloat16 loses; and the deviation of B."""
 
-TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
+TARGETS = ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
 
 Weights = dict[str, Tensor]
 

@@ -30,7 +30,7 @@ class Engine:
         return [call(worker, method, arguments) for worker in self.workers]
 
     def next_logprobs(self, prompt, salt):
-        logits, _ = self.held.prefill(prompt, Scope("", salt))
+        logits, _ = self.held.prefill(prompt, Scope("policy" if self.held.slot else "", salt))
         top = logits[-1].log_softmax(-1).topk(5)
         return dict(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 

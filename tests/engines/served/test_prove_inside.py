@@ -1,10 +1,14 @@
 """Which weights each layer of somebody else's vLLM has is told from inside, also in fused layers."""
 
+import json
+
 import pytest
 import torch
 from inside_engine import SEEDS, Engine, adapted, write_versions
 from test_prove_served import between, moved
 
+from dev.faults.fake_vllm.weights import Scope
+from truing.cli.diagnose.prove import _print
 from truing.engines.served.inside import prove_inside
 
 UP, GATE = (f"model.layers.1.mlp.{name}_proj" for name in ("up", "gate"))
@@ -220,7 +224,91 @@ def test_an_adapter_that_is_merged_and_loaded_is_told(versions):
     assert "merged, which is loaded besides: it is applied twice" in cause
 
 
-def test_a_prefix_cache_of_other_weights_is_told(versions):
+def test_an_adapter_in_the_place_of_another_is_told(versions):
+    """As where what writes into the slots of a fused layer takes one half twice."""
+    _, folders = versions
+    engine = Engine(folders["base"], rank=8)
+    engine.held.load_adapter(folders["adapter"])
+    earlier = UP.replace("layers.1", "layers.0")
+    engine.held.slot[UP] = engine.held.slot[earlier]
+    ((cause, layers),) = of_adapter(engine, folders).causes.items()
+    assert cause == f"it has the adapter of {earlier}"
+    assert layers == [f"{UP} (adapter)"]
+
+
+def test_a_loaded_adapter_that_adds_nothing_is_told(versions):
+    """As where its tensors have names of which vLLM has no layer, which it skips."""
+    engine = Engine(versions[1]["base"], rank=8)
+    engine.held.load_adapter(versions[1]["adapter"])
+    engine.held.slot = {name: (down, 0 * up) for name, (down, up) in engine.held.slot.items()}
+    found = of_adapter(engine, versions[1])
+    assert found.said == "other"
+    assert "the adapter that is loaded adds zeros" in found.text
+
+
+def ask(engine, adapter):
+    """Send a request, as a trainer does, that names an adapter or none."""
+    engine.held.prefill([1, 2, 3], Scope(adapter, "rollouts"))
+
+
+def test_requests_that_do_not_name_the_adapter_are_told(versions):
+    """The adapter is loaded, and what samples rollouts leaves it out."""
+    engine = Engine(versions[1]["base"], rank=8)
+    engine.held.load_adapter(versions[1]["adapter"])
+    ask(engine, "policy")
+    assert of_adapter(engine, versions[1]).said == "served"
+    ask(engine, "")
+    found = of_adapter(engine, versions[1])
+    assert (found.said, found.wrong) == ("cannot tell", False)
+    assert "the requests before this proof used no adapter" in found.text
+
+
+def test_what_a_worker_says_of_requests_can_be_sent(versions):
+    """vLLM numbers the adapters with numbers of numpy."""
+    engine = Engine(versions[1]["base"], rank=8)
+    ask(engine, "")
+    assert json.loads(json.dumps(engine.call_workers("truing_hello")))[0]["asked"] == [0]
+
+
+def test_an_engine_without_requests_or_adapter_has_no_doubt(versions):
+    engine = Engine(versions[1]["base"], rank=8)
+    ask(engine, "")
+    assert "used no adapter" not in of_adapter(engine, versions[1]).text
+    engine = Engine(versions[1]["base"], rank=8)
+    engine.held.load_adapter(versions[1]["adapter"])
+    assert of_adapter(engine, versions[1]).said == "served"
+
+
+def test_a_name_that_the_base_answers_to_is_told(versions):
+    """The adapter is loaded under another name than the one that is asked for."""
+    engine = Engine(versions[1]["base"], rank=8)
+    engine.held.load_adapter(versions[1]["adapter"])
+    real = engine.held.prefill
+    engine.held.prefill = lambda ids, scope: real(ids, Scope("", scope.salt))
+    found = of_adapter(engine, versions[1])
+    assert found.wrong
+    assert "but requests for policy use no adapter: the base answers them" in found.text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_engine_that_computes_otherwise_with_the_right_weights_is_told(dtype, versions):
+    """As after a sleep that discards what an engine computes once, at its start."""
+    engine = Engine(versions[1]["base"], dtype)
+    engine.load(versions[0]["newest"])
+    healthy = proof(engine, versions[1])
+    assert healthy.computed.difference < healthy.computed.allowed / 4
+    assert "what it computes after longer prompts" in healthy.unseen[0]
+    embeddings = engine.held.base.get_input_embeddings()
+    embeddings.register_forward_hook(lambda module, inputs, output: output.flip(-1))
+    found = proof(engine, versions[1])
+    assert (found.said, found.wrong, found.causes) == ("served", True, {})
+    assert "but it computes otherwise with them" in found.text
+    assert found.prefix_cache == ""  # it was filled before
+    engine.workers[0].model_runner.model_config.logprobs_mode = "raw_logits"
+    assert proof(engine, versions[1]).computed is None  # such an engine gives no log-probabilities
+
+
+def test_a_prefix_cache_of_other_weights_is_told(versions, capsys):
     models, folders = versions
     engine = Engine(folders["base"])
     engine.load(models["before"])
@@ -229,6 +317,10 @@ def test_a_prefix_cache_of_other_weights_is_told(versions):
     found = proof(engine, folders)
     assert (found.said, found.wrong) == ("served", True)
     assert "keys and values of other weights" in found.prefix_cache
+    _print("http://server", found)
+    assert "from inside: WRONG: it holds the expected weights, in all 21 layers; but its prefix" in (
+        capsys.readouterr().out
+    )
     engine.held.drop_prefixes()
     assert not proof(engine, folders).wrong
 

@@ -83,10 +83,10 @@ def _print(url: str, proof: "ServerProof") -> None:
     def say(text: str, style: str = "") -> None:
         console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
 
-    verdict = {"served": "", "cannot tell": "CANNOT TELL: "}.get(proof.said, "WRONG: ")
-    style = STYLES.get(proof.said, "bold red")
+    verdict = "WRONG: " if proof.wrong else {"cannot tell": "CANNOT TELL: "}.get(proof.said, "")
+    style = "bold red" if proof.wrong else STYLES[proof.said]
     say(f"{url} {proof.model}, from {proof.depth}: {verdict}{proof.text}", style)
     for line in proof.lines:
-        say(f"  {line}", "bold red" if "other ids" in line or "other weights" in line else "")
+        say(f"  {line}", "bold red" if "other ids" in line else "")
     for each in proof.unseen:
         say(f"  not looked at: {each}", "yellow")

@@ -75,7 +75,7 @@ def _cause(
     assert published is not None
     if not torch.isfinite(layer.values).all():
         return "it computes numbers that are not finite"
-    if layer.kind in MATRICES and (misplaced := _misplaced(layer, expected, transposed)):
+    if misplaced := _misplaced(layer, expected, transposed):
         return misplaced
     known: Known[Mapping[str, Response]] = Known(
         OTHERWISE,
@@ -88,13 +88,15 @@ def _cause(
 
 
 def _misplaced(layer: Layer, expected: Expected, transposed: Transposed) -> str:
-    """Return which other matrix of the expected weights a layer has; "" if none."""
-    turned = transposed(layer.name)
+    """Return which other matrix or adapter of the expected weights a layer has; "" if none."""
+    is_matrix, is_adapter = layer.kind in MATRICES, layer.kind == "adapter"
+    turned = transposed(layer.name) if is_matrix else None
     if turned is not None and layer.rounding.explains(layer.values, turned, _bound(layer, expected, turned)):
         return "its matrix is transposed"
-    for name, (response, size) in expected.linear.items():
-        if name != layer.name and layer.rounding.explains(layer.values, response, size):
-            return f"it has the weights of {name}"
+    of_others = expected.linear if is_matrix else expected.delta if is_adapter else {}
+    for name, (response, size) in of_others.items():
+        if name != layer.name and response.any() and layer.rounding.explains(layer.values, response, size):
+            return f"it has the {'adapter' if is_adapter else 'weights'} of {name}"
     return ""
 
 

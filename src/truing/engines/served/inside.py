@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,9 @@ from truing.engines.served.candidates import load_candidate, merged, surviving_s
 from truing.engines.served.causes import causes
 from truing.engines.served.inside_proof import InsideProof, hidden_layers, verdict
 from truing.engines.served.layers import Layer, judge, layers_of, whole_share
-from truing.engines.served.prefix_cache import CacheEngine, prefix_cache
+from truing.engines.served.use import Entered, use_of
 from truing.engines.vllm.proof.expected_layers import FORMATS, Expected, as_dtype, expected_responses
 from truing.engines.vllm.proof.layer_answers import ProbeAnswer, read_probe
-from truing.engines.vllm.proof.prompts import vocabulary_of
 from truing.engines.vllm.server_facts import PROTOCOL
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError
@@ -29,15 +28,9 @@ from truing.models.forward.score import causal_model
 SEED = 1
 """Of the probe vector."""
 
+IDLE = ", and the adapter that is loaded adds zeros: no layer of the engine has its names, or its B is zero"
+
 TWICE = "the expected weights with the adapter merged, which is loaded besides: it is applied twice"
-
-
-class Entered(CacheEngine, Protocol):
-    """An engine whose workers can be called."""
-
-    def call_workers(self, method: str, **arguments: object) -> list[dict[str, Any]]:
-        """Call a method of each worker that reads what it holds."""
-        ...
 
 
 def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str, str]) -> InsideProof:
@@ -63,13 +56,20 @@ def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str,
     wholes = {name: whole_share(layers, expected, each) for name, each in candidates.items()}
     shares = {name: share for name, (share, count) in wholes.items() if count}
     said, text = verdict(judged, shares)
+    if (
+        adapter
+        and said == "other"
+        and not any(each.any() for each in (answer.delta | answer.foreign).values())
+    ):
+        text += IDLE
     why = {}
     if any(each.is_wrong for each in judged):
         candidates |= _applied_twice(weights, dtype) if adapter and "+" in weights else {}
         why = causes(judged, shares, expected, candidates, _formats(policy), _transposed(policy, dtype))
+    use = use_of(engine, policy, hello, model, adapter=adapter, right=said == "served")
     return InsideProof(
-        said=said,
-        text=text,
+        said="cannot tell" if use.doubt else said,
+        text="; but ".join([text, *use.faults, *([use.doubt] if use.doubt else [])]),
         model=model,
         dtype=hello["dtype"],
         layers=len({each.layer.name for each in judged}),
@@ -80,7 +80,9 @@ def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str,
         shares=shares,
         surviving=surviving,
         missing=_missing(expected, layers),
-        prefix_cache=prefix_cache(engine, vocabulary_of(policy), hello["dtype"]),
+        prefix_cache=use.prefix_cache,
+        faults=use.faults,
+        computed=use.computed,
         defaults={name: each for name, each in hello["defaults"].items() if name != "max_tokens"},
         logprobs_mode=hello["logprobs_mode"],
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from truing.engines.served.causes import between
 from truing.engines.served.layers import Judged
+from truing.engines.served.use import PROMPTS, Computed
 from truing.engines.served.verdict import Share, place
 
 SHOWN = 3
@@ -35,6 +36,8 @@ class InsideProof:
     surviving: Mapping[str, float]  # share of the change from a candidate that the engine's dtype keeps
     missing: Sequence[str]  # layers of which the engine said nothing
     prefix_cache: str  # "" if nothing was found
+    faults: Sequence[str]  # what is wrong besides the layers
+    computed: Computed | None  # None: not compared
     defaults: Mapping[str, Any]  # of sampling parameters
     logprobs_mode: str
     depth: Literal["inside"] = field(default="inside", init=False)
@@ -42,7 +45,7 @@ class InsideProof:
     @property
     def wrong(self) -> bool:
         """Whether it is shown that the engine does not sample with the expected weights alone."""
-        return self.said in ("other", "scaled", "layers") or "other weights" in self.prefix_cache
+        return self.said in ("other", "scaled", "layers") or bool(self.faults)
 
     @property
     def lines(self) -> list[str]:
@@ -52,9 +55,11 @@ class InsideProof:
     @property
     def unseen(self) -> list[str]:
         """What was not looked at."""
+        short = self.computed and not math.isnan(self.computed.difference)
+        after = "after longer prompts" if short else "with these weights (attention, positions)"
         said = [
-            "what it computes with these weights (attention, positions), temperature, template: --outside",
-            "whether requests name the adapter" if self.adapter else "",
+            f"what it computes {after}, temperature, template: --outside",
+            "whether other requests name the adapter" if self.adapter else "",
             "" if self.shares else "whether it holds other weights; give --base and --before",
             f"{len(self.missing)} layers without an answer: {_some(self.missing)}" if self.missing else "",
         ]
@@ -125,8 +130,10 @@ def _lines(proof: InsideProof) -> Iterator[str]:
         else "none of them can be read as it is"
     )
     yield f"{proof.layers} layers, computed with through the engine's kernels; {read}"
-    if proof.prefix_cache:
+    if proof.prefix_cache and proof.prefix_cache not in proof.faults:
         yield proof.prefix_cache
+    if (found := proof.computed) and found.difference <= found.allowed:
+        yield f"after {PROMPTS} prompts its log-probabilities are theirs, to {found.difference:.1g} nats"
     if proof.defaults:
         set_ = ", ".join(f"{name} {value:g}" for name, value in proof.defaults.items())
         yield f"requests that do not say otherwise are sampled with {set_} (generation_config)"

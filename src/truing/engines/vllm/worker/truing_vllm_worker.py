@@ -27,7 +27,7 @@ else:
     from truing_vllm_routes import RouteRecorder
     from truing_vllm_shards import INPUTS, WHOLE, division, inputs_here
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Version of the answers; the trainer refuses another one."""
 
 MULTIPLIER, SHIFT = 2654435761, 13
@@ -61,6 +61,7 @@ class TruingWorker:
             "routes": bool(getattr(self.model_runner, "aux_output_connector", None)),
             "device": self.model_runner.device.type,
             "workers": self.model_runner.parallel_config.tensor_parallel_size,
+            "asked": None if lora is None else _adapters_of_last_requests(self.model_runner),
             "lora": None
             if lora is None
             else {
@@ -213,6 +214,12 @@ def _newest_slot(runner: Any) -> int | None:
     ids = runner.lora_manager._adapter_manager.lora_index_to_id
     held = [lora_id for lora_id in ids if lora_id is not None]
     return ids.index(max(held)) if held else None
+
+
+def _adapters_of_last_requests(runner: Any) -> list[int] | None:
+    """Return the adapters in the last step, by id, 0 of requests without; None if vLLM does not say."""
+    mapping = getattr(runner.lora_manager._adapter_manager, "_last_mapping", None)
+    return None if mapping is None else sorted({int(each) for each in mapping.prompt_mapping})
 
 
 def _adapted_names(name: str, packed: dict[str, list[str]]) -> list[str]:

@@ -100,8 +100,8 @@ def _print_parts(
 
 
 def compare_runs(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    other: Annotated[Path, typer.Argument(help="Another run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or another trainer's trace.")],
+    other: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show where two runs first differ: recipe, machine, step, sample and token.
@@ -110,7 +110,11 @@ def compare_runs(
     """
     from truing.analysis.compare import compare, comparison_lines
     from truing.cli.inspect.lost_updates import warn_of_lost_updates
+    from truing.doctor.traces.read import is_trace
 
+    if is_trace(run) or is_trace(other):
+        _compare_traces(run, other, as_json)
+        return
     warn_of_lost_updates(run, other)
     comparison = compare(run, other)
     if as_json:
@@ -120,4 +124,25 @@ def compare_runs(
         for text, style in comparison_lines(comparison):
             console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
     if comparison.differs:
+        raise typer.Exit(1)
+
+
+def _compare_traces(one: Path, other: Path, as_json: bool) -> None:
+    """Print where two traces first differ; exit with 1 if they do."""
+    from truing.doctor.traces.compare import compare_traces
+    from truing.doctor.traces.read import is_trace
+    from truing.utils.jsonl import dump_json
+
+    for each in (one, other):
+        if not is_trace(each):
+            raise RecipeError(
+                "a trace is compared with a trace", got=each, expected="another trainer's trace"
+            )
+    comparison = compare_traces(one, other)
+    if as_json:
+        print(dump_json(asdict(comparison)).decode())
+    else:
+        for text, style in comparison.lines():
+            Console(highlight=False).print(escape_lines(text), style=style, markup=False, soft_wrap=True)
+    if not comparison.is_same:
         raise typer.Exit(1)

@@ -68,15 +68,16 @@ class TraceComparison:
 
 def compare_traces(one: Path, other: Path) -> TraceComparison:
     """Compare the steps of two traces in their order, up to the first difference."""
-    steps = zip_longest((step for step, _ in trace_steps(one)), (step for step, _ in trace_steps(other)))
+    firsts, seconds = (iter(trace_steps(each)) for each in (one, other))
     same = 0
-    for first, second in steps:
-        if first is None or second is None:
-            longer = one if second is None else other
-            return TraceComparison(same, (first or second).step + 1, f"{longer} alone has it")
-        if (found := _compared(first, second, same)) is not None:
+    for first, _ in firsts:
+        if (second := next(seconds, None)) is None:
+            return TraceComparison(same, first.step + 1, f"{one} alone has it")
+        if (found := _compared(first, second[0], same)) is not None:
             return found
         same += 1
+    if (further := next(seconds, None)) is not None:
+        return TraceComparison(same, further[0].step + 1, f"{other} alone has it")
     return TraceComparison(same)
 
 

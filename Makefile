@@ -16,8 +16,8 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-# The files with a test that needs something: each process collects them, and all others take half a minute.
-files_with = $$(grep -rlE "$(1)" tests --include="test_*.py")
+# The files with a marker: each process collects them, and all others take half a minute. Fixtures mark what needs data.
+files_with = $$(grep -rl "$(1)" tests --include="test_*.py")
 
 .PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit peers test-floors lint clean
 
@@ -81,7 +81,7 @@ soak: .venv/.dev
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl
-	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m "data and not engines" $(call files_with,mark.data|published)
+	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m "data and not engines"
 
 # With a base in 4 bits. peft imports bitsandbytes wherever it is installed, which takes a second in each process.
 test-quantization: .venv/.dev .venv/bitsandbytes

@@ -38,6 +38,15 @@ def test_equal_rewards_and_advantages_of_tokens_tell_nothing():
     assert formulas_of(changed_step(step, advantage=of_tokens)) is None
 
 
+def test_a_formula_without_a_value_for_most_rows_is_not_found():
+    """Transposed groups of two: the deviation of one other is 0."""
+    rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.0, 0.3, 0.7)
+    step = example_step(rewards=rewards)
+    noise_B = torch.randn(8, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    advantage_N = noise_B[step.sample_of_token].masked_fill(~step.tokens["policy_mask"], torch.nan)
+    assert formulas_of(changed_step(step, advantage=advantage_N)) == set()
+
+
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "sequence_total", "prompt_mean"])
 @pytest.mark.parametrize("kl", ["", "k1", "k2", "k3"])
 def test_a_loss_is_found_with_its_numbers(aggregation, kl):

@@ -60,6 +60,8 @@ loss_fn:
   ratio_clip_min: 0.2
   ratio_clip_max: 0.28
   ratio_clip_c: null
+  disable_ppo_ratio: false
+  sequence_level_importance_ratios: false
   use_importance_sampling_correction: false
   token_level_loss: true
 policy:
@@ -254,8 +256,10 @@ def test_a_key_that_a_file_does_not_have_is_not_declared(tmp_path):
         "left_out": (),
     }
     declared = read(tmp_path, "grpo: {}\nloss_fn: {}\npolicy: {}\n")
-    assert "advantage" not in declared
-    assert "on_policy" not in declared
+    assert declared == {"algo": "grpo", "mask": "sampled", "entropy_coef": 0.0, "reference_moves": False}
+    older = yaml.safe_load(VERL)
+    del older["algorithm"]["rollout_correction"]
+    assert "plain" not in read(tmp_path, yaml.safe_dump(older))
 
 
 @pytest.mark.parametrize(
@@ -265,6 +269,7 @@ def test_a_key_that_a_file_does_not_have_is_not_declared(tmp_path):
         (".yaml", "- a", "has no keys"),
         (".json", json.dumps({"learning_rate": 1e-6}), "no configuration of a known trainer"),
         (".txt", VERL, "is no configuration file"),
+        (".yaml", f"defaults: [base]\n{VERL}", "takes keys from other files"),
         (
             ".yaml",
             changed(VERL, data__train_batch_size="many"),

@@ -40,6 +40,10 @@ def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tupl
         declared: settings by the words of a trace's setup, beside its own.
     """
     if version_0.is_saved_audit(folder):
+        if declared:
+            raise RecordError(
+                f"{folder} has the settings of its trainer", got=", ".join(declared), expected="no others"
+            )
         yield from version_0.saved_updates(folder)
         return
     dump, history, texts = _dump(folder), History(), dict[str, str]()

@@ -38,6 +38,13 @@ def settings_of(path: Path) -> dict[str, Any]:
         RecordError: the file cannot be read, or is of no known trainer.
     """
     config = _read(path)
+    if "defaults" in config:
+        raise RecordError(
+            f"{path} takes keys from other files",
+            got=f"defaults: {shorten(str(config['defaults']))}",
+            expected="the configuration of a run, with every key",
+            remedy="verl has it in .hydra/config.yaml of the run; OmegaConf.to_yaml prints it",
+        )
     reader = next((each for each in READERS.values() if set(each.KEYS) <= config.keys()), None)
     if reader is None:
         raise RecordError(

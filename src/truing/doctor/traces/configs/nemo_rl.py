@@ -16,6 +16,9 @@ RESHAPES = (
 )
 """Keys with which an advantage does not follow from the recorded rewards alone."""
 
+NEEDED = ("ratio_clip_min", "ratio_clip_max", "disable_ppo_ratio", "use_importance_sampling_correction")
+"""Keys of a loss without which its formula is not known."""
+
 CORRECTIONS = {"tis": "truncate", "icepop": "mask"}
 
 
@@ -62,9 +65,10 @@ def _advantage(get: Callable[[str], Any]) -> dict[str, Any]:
 
 def _loss(get: Callable[[str], Any]) -> dict[str, Any]:
     by_token = get("loss_fn.token_level_loss")
+    by_row = get("loss_fn.sequence_level_importance_ratios")
     known: dict[str, Any] = {
         "aggregation": None if by_token is None else "token_mean" if by_token else "sequence_mean",
-        "ratio": "sequence" if get("loss_fn.sequence_level_importance_ratios") else "token",
+        "ratio": None if by_row is None else "sequence" if by_row else "token",
     }
     odd = [
         key
@@ -76,6 +80,8 @@ def _loss(get: Callable[[str], Any]) -> dict[str, Any]:
         return known | {"surrogate": f"other: {', '.join(odd)}"}
     if get("loss_fn.use_cispo"):
         return known | {"surrogate": "other: cispo with two bounds", "clip_low": low, "clip_high": high}
+    if any(get(f"loss_fn.{key}") is None for key in NEEDED):
+        return known
     return known | {
         "surrogate": "clip",
         "clip_low": low,

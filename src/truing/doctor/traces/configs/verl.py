@@ -82,13 +82,15 @@ def _loss(get: Callable[[str], Any]) -> dict[str, Any]:
     either = get(f"{ACTOR}.clip_ratio")
     low, high = (get(f"{ACTOR}.clip_ratio_{side}") for side in ("low", "high"))
     more = ("distillation.enabled", "algorithm.use_pf_ppo")
+    needed = (f"{ACTOR}.clip_ratio_c", "algorithm.rollout_correction")  # older releases have other defaults
+    is_known = mode in LOSSES and None not in map(get, needed)
     return {
         **named,
         "aggregation": aggregation,
         "clip_low": either if low is None else low,
         "clip_high": either if high is None else high,
         "dual_clip": get(f"{ACTOR}.clip_ratio_c") if mode == "vanilla" else None,
-        "plain": True if mode in LOSSES and not any(get(each) for each in more) else None,
+        "plain": True if is_known and not any(get(each) for each in more) else None,
     }
 
 

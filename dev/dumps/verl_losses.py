@@ -95,19 +95,7 @@ def write(folder: Path, case: Case, verl: SimpleNamespace) -> None:
         scores[:, -1] = batch.reward
         uid = np.array([str(row // GROUP) for row in range(len(batch.ids))])
         advantages, _ = getattr(verl, case.estimator)(scores, mask, uid)
-        record = writer.step(
-            number,
-            ids=batch.ids,
-            attention=batch.attention,
-            sampled=batch.sampled,
-            loss_mask=mask,
-            sampler_logprob=batch.sampler_logprob,
-            old_logprob=old,
-            ref_logprob=reference,
-            advantage=advantages,
-            reward=batch.reward,
-            group_id=list(uid),
-        )
+        record = loop.write(number, batch, mask, old, reference, advantages)
         minibatches = torch.arange(len(batch.ids)).chunk(MINIBATCHES) * EPOCHS
         for step, minibatch in enumerate(minibatches):
             loop.optimizer.zero_grad()

@@ -103,7 +103,7 @@ def plain_facts(
     tokens, device = 0, computed_precision(learner.model)
     for index, row in enumerate(rows):
         place_K = loss_mask(row).nonzero()[:, 0]
-        expected_K = plain_logprobs(row_logits(learner.model, row), row, place_K.tolist())[0].cpu()
+        expected_K = _plain(learner.model, row, place_K.tolist())
         tokens += len(place_K)
         compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
         pairs = {name: (stream[place_K], expected_K) for name, stream in compared.items()}
@@ -117,8 +117,8 @@ def plain_facts(
             pairs["reference"] = row.ref_logprob[place_K], reference_K
         if is_coarse(device):
             seeds = range(index * ROUNDINGS, index * ROUNDINGS + _roundings(len(place_K)))
-            plain = partial(plain_logprobs, row_logits(learner.model, row), row, place_K.tolist())
-            rounded = [_rounded(learner.model, seed, lambda plain=plain: plain()[0].cpu()) for seed in seeds]
+            plain = partial(_plain, learner.model, row, place_K.tolist())
+            rounded = [_rounded(learner.model, seed, plain) for seed in seeds]
             pairs["rounding"] = torch.cat(rounded), expected_K.repeat(len(rounded))
             if learner.reference is not None:
                 plain = partial(_plain_reference, learner.reference, row, place_K.tolist())
@@ -181,6 +181,11 @@ def plain_rounding(learner: Learner, rows: Sequence[Sample]) -> float:
         rms_K = difference_KV.std(dim=1, correction=0)  # a shift of all ids alike changes no probability
         roundings.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
     return max(roundings)
+
+
+def _plain(model: nn.Module, row: Sample, places: Sequence[int]) -> Tensor:
+    """Return the policy's log-probabilities by a plain forward: [K]."""
+    return plain_logprobs(row_logits(model, row), row, places)[0].cpu()
 
 
 def _plain_reference(reference: Reference, row: Sample, places: Sequence[int]) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from truing import trace_writer
 from truing.errors import RecordError
-from truing.trace_writer import Writer
+from truing.trace_writer import Step, Writer
 from truing.utils.one_thread import one_thread
 
 WRITER = "truing_trace.py"
@@ -132,7 +132,22 @@ class Loop:
         if self.bug == "old-zero":
             old = torch.zeros_like(old)
         advantage, mask = self._advantage(batch.reward), self._mask(batch)
-        record = self.writer.step(
+        record = self.write(number, batch, mask, old, reference, advantage)
+        for epoch in range(EPOCHS):
+            self.optimizer.zero_grad()
+            for micro, rows in enumerate(torch.arange(len(batch.ids)).chunk(MICRO_BATCHES)):
+                new = self.logprob(self.weights, batch.ids[rows])
+                new = record.forward(new, rows=rows.tolist(), optimizer_step=epoch, micro_batch=micro)
+                tokens = mask[rows].sum() * MICRO_BATCHES if self.bug == "micro-batch-mean" else mask.sum()
+                loss = _loss(new, old[rows], reference[rows], advantage[rows], mask[rows]) / tokens
+                loss.backward()
+            self.optimizer.step()
+
+    def write(
+        self, number: int, batch: Batch, mask: Tensor, old: Tensor, reference: Tensor, advantage: Tensor
+    ) -> Step:
+        """Write what a step knows before its first forward."""
+        return self.writer.step(
             number,
             ids=batch.ids,
             attention=batch.attention,
@@ -147,15 +162,6 @@ class Loop:
             version=[number] * len(batch.ids),
             numbers={"lr": self.rate},
         )
-        for epoch in range(EPOCHS):
-            self.optimizer.zero_grad()
-            for micro, rows in enumerate(torch.arange(len(batch.ids)).chunk(MICRO_BATCHES)):
-                new = self.logprob(self.weights, batch.ids[rows])
-                new = record.forward(new, rows=rows.tolist(), optimizer_step=epoch, micro_batch=micro)
-                tokens = mask[rows].sum() * MICRO_BATCHES if self.bug == "micro-batch-mean" else mask.sum()
-                loss = _loss(new, old[rows], reference[rows], advantage[rows], mask[rows]) / tokens
-                loss.backward()
-            self.optimizer.step()
 
     def sample(self, weights: Tensor) -> Batch:
         """Sample GROUP rows of each prompt: a call, the reply, an answer."""

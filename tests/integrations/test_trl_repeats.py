@@ -1,19 +1,14 @@
 """Repeated rows, generations, prompts and draws, and lost optimizer moments, in audits of TRL."""
 
-import hashlib
-
 import datasets
 import pytest
 import trl
+from trl_options import random_reward
 
 from truing.doctor.verdict import Verdict
 from truing.integrations.trl import audit
 
 pytestmark = pytest.mark.integration
-
-
-def random_reward(completions, **_):
-    return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
 def asked(first, count):

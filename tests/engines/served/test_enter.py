@@ -46,7 +46,7 @@ def test_a_server_in_development_mode_is_entered(versions, monkeypatch):
     with served(folders["before"], monkeypatch, plugin=True) as url:
         arguments = ("prove", url, "--base", folders["base"], "--before", folders["before"], "--weights")
         outcome = truing(*arguments, folders["newest"])
-        facts = json.loads(truing(*arguments, folders["before"], "--json").out)
+        facts = json.loads(truing(*arguments, folders["before"], "--json").out, parse_constant=pytest.fail)
     assert outcome.code == 1
     assert "policy, from inside: WRONG: it holds the version before" in outcome.out
     assert "not looked at: what it computes with these weights" in outcome.out

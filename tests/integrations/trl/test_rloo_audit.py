@@ -1,21 +1,16 @@
 """Audits of a plain ``RLOOTrainer``: silent if it is right; planted faults are found."""
 
-import hashlib
-
 import datasets
 import peft
 import pytest
 import torch
 import trl
 from pick import first
+from trl_options import random_reward
 
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import RecipeError
 from truing.integrations.trl import audit
-
-
-def random_reward(completions, **_):
-    return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Audits of a plain ``GRPOTrainer``: silent if it is right; planted faults are found."""
 
-import hashlib
-
 import datasets
 import pytest
 import torch
@@ -9,16 +7,13 @@ import transformers
 import trl
 from pick import first
 from trl.experimental.async_grpo import AsyncGRPOTrainer
+from trl_options import random_reward
 
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl import audit
-
-
-def random_reward(completions, **_):
-    return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
 class Forgetful(transformers.TrainerCallback):

@@ -1,7 +1,5 @@
 """Audits of a ``GRPOTrainer`` beside an engine: silent if both are right; planted faults are found."""
 
-import hashlib
-
 import datasets
 import peft
 import pytest
@@ -9,6 +7,7 @@ import torch
 import trl
 from fake_vllm import FakeVllm
 from pick import first
+from trl_options import random_reward
 
 from dev.measure.trl_vllm import NotSynced, OtherCap, OtherWindow, Twice, WithoutTemperature
 from truing.doctor.postmortem import diagnose_run
@@ -17,10 +16,6 @@ from truing.doctor.verdict import FINDING_VERDICTS, STRONG_VERDICTS, Verdict
 from truing.integrations.trl import audit
 
 FINE, COARSE = torch.float32, torch.bfloat16
-
-
-def random_reward(completions, **_):
-    return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
 @pytest.fixture

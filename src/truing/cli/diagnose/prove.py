@@ -1,6 +1,5 @@
 """`truing prove`: whether a server answers with the weights that it should have."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from truing.errors import RecipeError
 from truing.utils.format import escape_lines
+from truing.utils.jsonl import dump_json
 
 if TYPE_CHECKING:
     from truing.engines.served.prove import ServerProof
@@ -60,7 +60,7 @@ def prove_server(  # noqa: PLR0913 — typer takes each option as an argument
         outside=outside,
     )
     if as_json:
-        print(json.dumps(_plain(proof), ensure_ascii=False))
+        print(dump_json(_plain(proof)).decode())
     else:
         _print(url, proof)
     if proof.wrong or (strict and proof.said != "served"):

@@ -21,7 +21,7 @@ LIKELIEST = 5
 """Log-probabilities of a token to ask for."""
 
 
-class NotEnteredError(EngineError):
+class PluginMissingError(EngineError):
     """Raised where Truing does not run inside an engine, or its workers cannot be called."""
 
 
@@ -120,7 +120,7 @@ class Endpoint:
         """Call a method of each worker: over Truing's route, or that of vLLM's development mode.
 
         Raises:
-            NotEnteredError: The server has neither, or no plugin of Truing's.
+            PluginMissingError: The server has neither, or no plugin of Truing's.
             EngineError: A worker fails.
         """
         call = {"method": method, "arguments": arguments}
@@ -129,7 +129,9 @@ class Endpoint:
             body = {"method": "truing_call", "kwargs": call}
             answer = self._request("POST", "/collective_rpc", json=body)
         if answer.status == 500 and "truing_call" in answer.text(1000):
-            raise NotEnteredError("Truing is not installed beside its vLLM, or VLLM_PLUGINS does not name it")
+            raise PluginMissingError(
+                "Truing is not installed beside its vLLM, or VLLM_PLUGINS does not name it"
+            )
         if answer.status == 500:
             raise EngineError(
                 f"a worker of {self.url} fails at a probe",
@@ -138,7 +140,7 @@ class Endpoint:
                 remedy="its log has the cause; --outside compares log-probabilities",
             )
         if answer.status != 200:
-            raise NotEnteredError(
+            raise PluginMissingError(
                 f"its workers cannot be called (status {answer.status}): start it with VLLM_PLUGINS=truing or"
                 " VLLM_SERVER_DEV_MODE=1"
             )

@@ -17,7 +17,7 @@ from truing.engines.served.candidates import load_candidate, merged, surviving_s
 from truing.engines.served.causes import causes
 from truing.engines.served.inside_proof import InsideProof, hidden_layers, verdict
 from truing.engines.served.layers import Layer, judge, layers_of, whole_share
-from truing.engines.served.use import Entered, use_of
+from truing.engines.served.use import WorkerCalls, use_of
 from truing.engines.vllm.proof.expected_layers import FORMATS, Expected, as_dtype, expected_responses
 from truing.engines.vllm.proof.layer_answers import ProbeAnswer, read_probe
 from truing.engines.vllm.server_facts import PROTOCOL
@@ -33,7 +33,7 @@ IDLE = ", and the adapter that is loaded adds zeros: no layer of the engine has 
 TWICE = "the expected weights with the adapter merged, which is loaded besides: it is applied twice"
 
 
-def prove_inside(engine: Entered, model: str, weights: str, others: Mapping[str, str]) -> InsideProof:
+def prove_inside(engine: WorkerCalls, model: str, weights: str, others: Mapping[str, str]) -> InsideProof:
     """Compare what an engine holds with weights on disk, layer by layer.
 
     Args:
@@ -111,7 +111,7 @@ def _names(layers: Sequence[Layer]) -> list[str]:
     return list({layer.name: layer.words for layer in reversed(layers)}.values())[::-1]
 
 
-def _hello(engine: Entered) -> dict[str, Any]:
+def _hello(engine: WorkerCalls) -> dict[str, Any]:
     """Return what an engine is; raise unless its layers can be joined."""
     hellos = engine.call_workers("truing_hello")
     hello = hellos[0]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.engines.served.endpoint import NotEnteredError
+from truing.engines.served.endpoint import PluginMissingError
 from truing.errors import EngineError
 
 LIKELIEST = 5
@@ -28,13 +28,13 @@ class OfflineEngine:
         """Call a method of each worker.
 
         Raises:
-            NotEnteredError: vLLM has not loaded Truing's plugin.
+            PluginMissingError: vLLM has not loaded Truing's plugin.
         """
         try:
             return self._llm.collective_rpc("truing_call", kwargs={"method": method, "arguments": arguments})
         except Exception as error:
             if "truing_call" in str(error):
-                raise NotEnteredError(
+                raise PluginMissingError(
                     "vLLM has not loaded Truing: if VLLM_PLUGINS is set, it must name truing"
                 ) from error
             raise

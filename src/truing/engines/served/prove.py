@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from truing.engines.served.endpoint import Endpoint, NotEnteredError
+from truing.engines.served.endpoint import Endpoint, PluginMissingError
 from truing.engines.served.inside import prove_inside
 from truing.engines.served.inside_proof import InsideProof
 from truing.engines.served.offline_engine import OfflineEngine
@@ -59,7 +59,7 @@ def prove(  # noqa: PLR0913 — each is a fact of another kind
         if not outside:
             try:
                 return prove_inside(engine, found, weights, others)
-            except NotEnteredError as error:
+            except PluginMissingError as error:
                 why = error.what
         return prove_outside(engine, found, weights, others, rows or TEXTS, tokens, why)
 

@@ -30,7 +30,7 @@ BASE = [0]
 DOUBT = "the requests before this proof used no adapter: if they were rollouts, the base sampled them"
 
 
-class Entered(CacheEngine, Protocol):
+class WorkerCalls(CacheEngine, Protocol):
     """An engine whose workers can be called."""
 
     def call_workers(self, method: str, **arguments: object) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ class Use(NamedTuple):
 
 
 def use_of(
-    engine: Entered, policy: nn.Module, hello: dict[str, Any], model: str, *, adapter: bool, right: bool
+    engine: WorkerCalls, policy: nn.Module, hello: dict[str, Any], model: str, *, adapter: bool, right: bool
 ) -> Use:
     """Look at what an engine does with its weights.
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from dev.faults.fake_vllm.options import Options
 from dev.faults.fake_vllm.threads import ServerThread
 from dev.faults.fake_vllm.worker import FakeWorker
-from truing.engines.served.endpoint import Endpoint, NotEnteredError
+from truing.engines.served.endpoint import Endpoint, PluginMissingError
 from truing.engines.served.offline_engine import OfflineEngine
 from truing.engines.served.prove import prove
 from truing.engines.vllm.worker.truing_vllm_plugin import ROUTE, Routes, call, install
@@ -81,7 +81,7 @@ def test_an_llm_is_entered(versions):
 
 def test_an_engine_without_the_plugin_is_not_entered(versions):
     llm = Llm(Engine(versions[1]["base"]), plugin=False)
-    with pytest.raises(NotEnteredError, match="it must name truing"):
+    with pytest.raises(PluginMissingError, match="it must name truing"):
         OfflineEngine(llm).call_workers("truing_hello")
 
 
@@ -133,5 +133,5 @@ def test_a_call_that_writes_is_refused(versions):
 def test_a_server_that_refuses_calls_is_not_entered(status, monkeypatch):
     answer = Answer(status, b"{}", "application/json")
     monkeypatch.setattr(Endpoint, "_request", lambda *args, **kwargs: answer)
-    with pytest.raises(NotEnteredError, match=f"status {status}"):
+    with pytest.raises(PluginMissingError, match=f"status {status}"):
         Endpoint("http://127.0.0.1:9").call_workers("truing_hello")

@@ -10,6 +10,7 @@ TruingError                     exit code 2; the message has the parts what, got
 │   └── NoReward                a rollout that no reward function applies to
 ├── JudgeUnavailable            a judge that cannot be reached, or replies without a score
 ├── SkipGroup                   the same, if the recipe then skips the group
+├── ProgramError                a program of an environment that crashed, ran out of time, or did not start
 ├── RolloutError                no rollout of a step can be trained on, or evaluated
 ├── Unstable                    a step that the guard may roll back
 │   └── NonFiniteError          a loss or gradient that is NaN or infinite
@@ -172,6 +173,10 @@ class JudgeUnavailable(TruingError):
 
 class SkipGroup(TruingError):
     """Raised by a reward function without a result: the rollout's group is recorded as failed, never as 0."""
+
+
+class ProgramError(TruingError):
+    """A program of an environment that crashed, ran out of time, or did not start: no reward."""
 
 
 class RolloutError(TruingError):

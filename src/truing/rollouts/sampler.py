@@ -17,7 +17,8 @@ from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, PromptKey, Split, prompt_key
 from truing.models.forward.score import causal_model
 from truing.models.policy import Policy
-from truing.rollouts.collect import EndedFn, EpisodeContext, collect
+from truing.rollouts.collect import EndedFn, collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.run_tasks import loss_count, run_tasks
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "envs": "errors utils types config rewards",
     "endpoint": "errors types",
     "algos": "errors types config ops",
-    "rollouts": "errors utils types distributed config ops chat models rewards engines envs algos",
+    "rollouts": "errors utils types distributed config ops chat models rewards engines envs endpoint algos",
     "checks": "errors utils types chat rewards engines envs algos rollouts",
     "metrics": "errors types config ops envs",
     "doctor": "errors trace_writer utils types config ops record analysis metrics",

@@ -12,10 +12,12 @@ from functools import partial
 
 from truing.chat import start_dialogue
 from truing.envs.base import MultiTurnEnv
+from truing.envs.program_env import ProgramEnv
 from truing.errors import DataError, NoReward, RewardCrash, SkipGroup
 from truing.rewards import GradeResult, prepare
 from truing.rollouts.attempt import Attempt
-from truing.rollouts.episode_context import EpisodeContext, RunningTurns, TurnSource
+from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
+from truing.rollouts.programs.run import collect_programs
 from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, run_calls
 from truing.rollouts.workers.calls import reply_name
 from truing.types.message import Message
@@ -24,9 +26,6 @@ from truing.types.status import EndedBy, Status
 from truing.utils.phase_clock import phase
 
 GradeFn = Callable[[Rollout], GradeResult]
-
-EndedFn = Callable[[int, int], None]
-"""Called while rollouts run, with the number of ended ones and of all."""
 
 
 def collect(
@@ -48,34 +47,45 @@ def collect(
     """
     numbered = dict(zip(indices or range(len(tasks)), tasks, strict=True))
     with context.running_workers() as workers:
-        attempts = _start_attempts(numbered, group_size, context, key)
-        try:
-            _open_episodes(attempts, context, workers)
-            with turn_source.running_turns() as turns:
-                _run_attempts(attempts, turns, context, workers, on_ended)
-            _read_outcomes(attempts, context, workers)
-        finally:
-            workers.close_episodes(each.episode for each in attempts if each.episode is not None)
-        groups = [
-            [attempt.to_rollout(context.sampling_params, k) for k, attempt in enumerate(members)]
-            for members in _split(attempts, group_size)
-        ]
+        if isinstance(context.env, ProgramEnv):
+            rollouts = collect_programs(numbered, group_size, context, turn_source, key, on_ended)
+        else:
+            rollouts = _collect_episodes(numbered, group_size, context, turn_source, key, workers, on_ended)
+        groups = list(_split(rollouts, group_size))
         if grade is not None:
             with phase("reward"):
-                each = (rollout for group in groups for rollout in group)
-                prepare(context.env.rewards, [one for one in each if one.status is not Status.ERROR])
+                prepare(context.env.rewards, [each for each in rollouts if each.status is not Status.ERROR])
                 groups = list(workers.map(partial(_grade_group, grade=grade), groups))
     return [RolloutGroup(group[0].group_id, group[0].task, tuple(group)) for group in groups]
 
 
-def group_id(*key: object) -> str:
-    """Return the id of the group of a task."""
-    return "/".join(map(str, key))
+def _collect_episodes(
+    tasks: Mapping[int, Task],
+    group_size: int,
+    context: EpisodeContext,
+    turn_source: TurnSource,
+    key: tuple[object, ...],
+    workers: EnvWorkers,
+    on_ended: EndedFn | None,
+) -> list[Rollout]:
+    """Return the rollouts of tasks in episodes of the environment, without rewards, group by group."""
+    attempts = _start_attempts(tasks, group_size, context, key)
+    try:
+        _open_episodes(attempts, context, workers)
+        with turn_source.running_turns() as turns:
+            _run_attempts(attempts, turns, context, workers, on_ended)
+        _read_outcomes(attempts, context, workers)
+    finally:
+        workers.close_episodes(each.episode for each in attempts if each.episode is not None)
+    return [
+        attempt.to_rollout(context.sampling_params, index % group_size)
+        for index, attempt in enumerate(attempts)
+    ]
 
 
-def _split(attempts: Sequence[Attempt], size: int) -> Iterator[Sequence[Attempt]]:
+def _split(rollouts: Sequence[Rollout], size: int) -> Iterator[Sequence[Rollout]]:
     """Return the rollouts of each task."""
-    return (attempts[first : first + size] for first in range(0, len(attempts), size))
+    return (rollouts[first : first + size] for first in range(0, len(rollouts), size))
 
 
 def _start_attempts(

@@ -1,6 +1,6 @@
 """What the rollouts of a collection share, and where their turns come from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -10,10 +10,20 @@ from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.envs.base import Env
 from truing.rollouts.conversation import Conversation
+from truing.rollouts.endpoint import ProgramEndpoint, open_endpoint
 from truing.rollouts.workers import EnvWorkers, open_workers
 from truing.types.sampling_params import SamplingParams
 
 C = TypeVar("C", bound=Conversation)
+
+
+EndedFn = Callable[[int, int], None]
+"""Called while rollouts run, with the number of ended ones and of all."""
+
+
+def group_id(*key: object) -> str:
+    """Return the id of the group of a task."""
+    return "/".join(map(str, key))
 
 
 class RunningTurns(Protocol[C]):
@@ -55,6 +65,7 @@ class EpisodeContext:
     limits: EpisodeConfig
     context_length: int
     workers: EnvWorkers | None = None  # None: each ``running_workers`` opens and closes its own
+    endpoint: ProgramEndpoint | None = None  # the same for the endpoint of an environment of programs
 
     @contextmanager
     def running_workers(self) -> Iterator[EnvWorkers]:
@@ -64,3 +75,12 @@ class EpisodeContext:
             return
         with closing(open_workers(self.env, self.limits)) as workers:
             yield workers
+
+    @contextmanager
+    def running_endpoint(self) -> Iterator[ProgramEndpoint]:
+        """Return the endpoint that programs call."""
+        if self.endpoint is not None:
+            yield self.endpoint
+            return
+        with closing(open_endpoint()) as endpoint:
+            yield endpoint

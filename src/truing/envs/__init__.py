@@ -17,6 +17,7 @@ from truing.envs.dataset import Dataset
 from truing.envs.env_arguments import env_arguments, record_env_arguments
 from truing.envs.gsm8k import Gsm8k
 from truing.envs.imported import import_object
+from truing.envs.program import ProgramDataset
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
@@ -25,6 +26,7 @@ from truing.utils.repository import in_clone
 
 ENVS: dict[str, type] = {
     "dataset": Dataset,
+    "program": ProgramDataset,
     "arithmetic": Arithmetic,
     "countdown": Countdown,
     "reasoning_gym": ReasoningGym,

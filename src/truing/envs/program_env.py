@@ -69,3 +69,14 @@ class ProgramEnv(Env, Protocol):
             ProgramError: The program crashed, ran out of time, or could not be started: no reward follows.
         """
         ...
+
+    def begin_collection(self, kept: int = 2) -> None:
+        """Remove what programs left behind, but for the last ``kept`` collections with the one that begins.
+
+        Rewards of a collection may look at it until then, also when they are computed again.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End all programs that run: each ``run`` raises a ProgramError soon."""
+        ...

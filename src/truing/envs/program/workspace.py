@@ -1,0 +1,168 @@
+"""Workspaces: a folder of its own for each rollout, kept until its rewards cannot be computed again.
+
+All workspaces of a process are in one temporary folder, which an environment variable names: a process that
+computes rewards finds it. It is removed when the process ends, unless that is killed.
+"""
+
+import atexit
+import fnmatch
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from truing.errors import ProgramError, RecipeError
+from truing.types.rollout import Task
+from truing.utils.workspaces import ROOT
+
+OWN = ".truing"
+"""The folder of a workspace with its task file and temporary files."""
+
+TASK_FILE = f"{OWN}/task.json"
+
+MAX_FILES = 100
+"""Files on record."""
+
+MAX_TEXT = 4096
+"""Bytes of a file whose text is on record."""
+
+
+class Workspaces:
+    """The workspaces of an environment."""
+
+    def __init__(self, template: str | None, max_bytes: int) -> None:
+        self._template = None if template is None else _template(template, max_bytes)
+        self._collections: deque[list[Path]] = deque([[]])
+        root()  # now, so that processes which compute rewards know it
+
+    def new(self, name: str, task: Task) -> Path:
+        """Return a new workspace with a copy of the recipe's folder and a task file."""
+        path = root() / folder_name(name)
+        remove(path)
+        self._collections[-1].append(path)
+        try:
+            if self._template is None:
+                path.mkdir()
+            else:
+                shutil.copytree(self._template, path, symlinks=True)
+            (path / OWN / "tmp").mkdir(parents=True)
+            (path / TASK_FILE).write_text(json.dumps(task_facts(task), default=str), encoding="utf-8")
+        except (OSError, shutil.Error) as error:
+            raise ProgramError(
+                f"the workspace of task {task.task_id!r} cannot be made",
+                got=error,
+                expected=f"a folder in {root()} that can be written",
+                remedy="free disk space there, or set the variable TMPDIR of the trainer to another disk",
+            ) from error
+        return path
+
+    def begin_collection(self, kept: int = 2) -> None:
+        """Keep the workspaces of the last ``kept`` collections, the one that begins among them."""
+        self._collections.append([])
+        while len(self._collections) > kept:
+            for path in self._collections.popleft():
+                remove(path)
+
+
+def root() -> Path:
+    """Return the folder of all workspaces of this process and of those that it starts."""
+    if ROOT not in os.environ:
+        path = tempfile.mkdtemp(prefix="truing-programs-")
+        os.environ[ROOT] = path
+        atexit.register(_remove_own, path, os.getpid())
+    return Path(os.environ[ROOT])
+
+
+def folder_name(name: str) -> str:
+    """Return the name of a rollout's workspace, which is one component of a path."""
+    return re.sub(r"[^\w.=-]", ".", name).lstrip(".") or "rollout"
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """Return what a program may know of its task: not the answer, and no demonstration."""
+    facts = {"id": task.task_id, "messages": [dict(message) for message in task.messages]}
+    return {name: value for name, value in task.info.items() if name not in facts} | facts
+
+
+def recorded_files(folder: Path, patterns: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Return size, and text if it is short, of the files that match a pattern, by name."""
+    found: dict[str, Mapping[str, Any]] = {}
+    names = sorted(_files(folder)) if patterns else []
+    for name in names:
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            found[_encodable(name)] = _facts(folder / name)
+        if len(found) == MAX_FILES:
+            break
+    return found
+
+
+def remove(path: Path) -> None:
+    """Remove a folder, at any depth and whatever its modes are."""
+    if not path.exists():
+        return
+    try:
+        shutil.rmtree(path)
+    except (PermissionError, RecursionError):  # rmtree calls itself for each level, before Python 3.13
+        subprocess.run(["chmod", "-R", "u+rwX", path], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", path], check=False, capture_output=True)
+
+
+def _template(folder: str, max_bytes: int) -> Path:
+    """Return the folder that workspaces are copies of, checked."""
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise RecipeError(
+            "recipe key 'env.folder' names no folder",
+            got=folder,
+            expected="a folder that is copied into each workspace",
+            remedy="relative paths start at the folder that truing is run in",
+        )
+    size = sum(file.lstat().st_size for file in path.rglob("*"))
+    if size > max_bytes:
+        raise RecipeError(
+            "env.folder is larger than a workspace may become",
+            got=f"{size / 1e9:.3g} GB in {folder}",
+            expected=f"less than env.max_disk = {max_bytes / 1e9:g}GB",
+            remedy="leave out of it what no program changes, such as data and environments of Python",
+        )
+    return path
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield the names of regular files below a folder, relative to it; links are not followed."""
+    for path, folders, names in os.walk(folder):
+        if path == str(folder):
+            folders[:] = [name for name in folders if name != OWN]
+        for name in names:
+            file = Path(path, name)
+            if stat.S_ISREG(file.lstat().st_mode):
+                yield str(file.relative_to(folder))
+
+
+def _facts(file: Path) -> Mapping[str, Any]:
+    """Return the size of a file, and its text if that is short."""
+    size = file.lstat().st_size
+    if size > MAX_TEXT:
+        return {"size": size}
+    try:
+        return {"size": size, "text": file.read_bytes().decode("utf-8")}
+    except (UnicodeDecodeError, PermissionError):
+        return {"size": size}
+
+
+def _encodable(name: str) -> str:
+    """Return the name of a file that can be stored: U+FFFD for what is no UTF-8."""
+    return os.fsencode(name).decode("utf-8", errors="replace")
+
+
+def _remove_own(path: str, process: int) -> None:
+    """Remove the folder of all workspaces at the end of the process that made it."""
+    if os.getpid() == process:
+        remove(Path(path))

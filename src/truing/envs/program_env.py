@@ -47,14 +47,6 @@ class ProgramEnv(Env, Protocol):
         at_once: int
         calls: CallRules
 
-    def begin_collection(self) -> None:
-        """Prepare for the programs of one collection; what those of the last but one have left may go."""
-        ...
-
-    def stop(self) -> None:
-        """End all programs that run: the trainer ends, or the collection is broken off."""
-        ...
-
     def run(self, task: Task, access: Access, name: str) -> Mapping[str, Any]:
         """Run a program to its end, and return its outcome, for rewards and the record: plain JSON data.
 

@@ -1,35 +1,9 @@
-"""A call of a program to the model, and its reply, whichever API the program speaks."""
+"""What an API of the endpoint is: how its requests are read, and its replies and refusals written."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from truing.types.message import AssistantMessage, Message, ToolSpec
-from truing.types.status import FinishReason
-
-
-@dataclass(frozen=True)
-class ModelCall:
-    """What a program asks for: messages, tools, and how to sample."""
-
-    messages: tuple[Message, ...]  # as ``envs/conversations`` reads them
-    tools: tuple[ToolSpec, ...] = ()
-    # what it asks of sampling, by OpenAI's names (``temperature``, ``top_p``, ``max_tokens``, ``stop``, …):
-    # only what it sent, and nothing that cannot change an answer (``user``, ``metadata``, …)
-    wanted: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])  # lower-case names, without the key
-    retry: bool = False  # whether the client says that it sends the request again
-
-
-@dataclass(frozen=True)
-class ModelReply:
-    """The policy's answer to a call."""
-
-    id: str  # unique in the run
-    message: AssistantMessage  # its reasoning apart from its content, and ids of its calls
-    finish_reason: FinishReason
-    prompt_tokens: int
-    completion_tokens: int
+from truing.types.model_call import ModelCall, ModelReply
 
 
 class CallRefused(Exception):

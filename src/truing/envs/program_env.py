@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from truing.endpoint.calls import ModelCall
 from truing.envs.base import Env
+from truing.types.model_call import ModelCall
 from truing.types.rollout import Task
 
 

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "engines": "errors utils types distributed config ops models",
     "cluster": "errors utils distributed config models engines",
     "envs": "errors utils types config rewards",
-    "endpoint": "errors types",
+    "endpoint": "errors utils types envs",
     "algos": "errors types config ops",
     "rollouts": "errors utils types distributed config ops chat models rewards engines envs endpoint algos",
     "checks": "errors utils types chat rewards engines envs algos rollouts",

@@ -30,6 +30,8 @@ class CallQueue:
         self._lock = threading.Lock()
         self._rollouts: dict[str, str] = {}  # the names of rollouts by key
         self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
+        self._got: set[str] = set()  # ids of replies that a client got
+        self._lost: set[str] = set()  # ids of replies whose client had gone away
         self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
 
     @contextmanager
@@ -39,6 +41,7 @@ class CallQueue:
         with self._lock:
             self._rollouts = {key: name for name, key in keys.items()}
             self._contents = {name: set() for name in names}
+            self._got, self._lost = set(), set()
         try:
             yield keys
         finally:
@@ -66,6 +69,16 @@ class CallQueue:
             pending = PendingCall(name, call)
             self._calls.put(pending)
         return pending.answer
+
+    def settled(self, key: str, call: ModelCall, reply: ModelReply, delivered: bool) -> None:
+        """Note whether a reply was delivered; the endpoint's thread calls this."""
+        with self._lock:
+            (self._got if delivered else self._lost).add(reply.id)
+
+    def is_lost(self, reply: ModelReply) -> bool:
+        """Whether no client has got a reply."""
+        with self._lock:
+            return reply.id in self._lost - self._got
 
     def has_sent(self, name: str, message: Message) -> bool:
         """Whether the program of a rollout has sent a message, as the endpoint received it under its key."""

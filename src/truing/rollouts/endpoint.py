@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from truing.endpoint.server import Server, open_server
+from truing.endpoint.server import EndpointServer
 from truing.rollouts.call_queue import CallQueue
 
 
@@ -11,23 +11,14 @@ class ProgramEndpoint:
     """An endpoint that serves, and the queue of its calls."""
 
     calls: CallQueue
-    server: Server
-
-    @property
-    def url(self) -> str:
-        """Where programs reach it."""
-        return self.server.url
-
-    def check(self) -> None:
-        """Raise what the server failed with."""
-        self.server.check()
+    server: EndpointServer
 
     def close(self) -> None:
-        """Stop serving."""
-        self.server.close()
+        """Stop serving; raise what the server failed with."""
+        self.server.__exit__(None, None, None)
 
 
 def open_endpoint(model: str = "policy") -> ProgramEndpoint:
     """Serve the policy under the name of a model."""
     calls = CallQueue()
-    return ProgramEndpoint(calls, open_server(calls.answer, model))
+    return ProgramEndpoint(calls, EndpointServer(calls.answer, calls.settled, model=model).__enter__())

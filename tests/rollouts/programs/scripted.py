@@ -51,12 +51,12 @@ TASK = Task("t", "f", (user("task"),))
 def program_rollout(chat, rules=None):
     params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=64)
     context = EpisodeContext(chat, None, params, EpisodeConfig(), context_length=2048)
-    return ProgramRollout(TASK, "g", 0, ("key", 0, 0), context, rules or CallRules())
+    return ProgramRollout(TASK, "g", 0, ("key", 0, 0), context, rules or CallRules(), lambda reply: False)
 
 
 def asks(rollout, chat, messages, answer, *, tools=False, wanted=None, retry=False, gone=False, cut=False):
     """Let a program ask; return its reply, or raise its refusal. ``answer``: what the policy says."""
-    call = ModelCall(tuple(messages), (look.spec,) if tools else (), wanted or {}, retry=retry)
+    call = ModelCall(tuple(messages), (look.spec,) if tools else (), wanted=wanted or {}, retry=retry)
     pending = PendingCall(rollout.name, call)
     conversation = rollout.begin(pending)
     if gone:

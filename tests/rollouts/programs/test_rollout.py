@@ -1,4 +1,4 @@
-"""What becomes of a program's calls: which continue each other, and which tokens of which sample are trained."""
+"""What becomes of a program's calls: which continue each other, and which tokens are trained."""
 
 import pytest
 import torch
@@ -89,7 +89,7 @@ def test_an_edited_history_begins_a_sample_with_what_was_sampled_before_as_conte
     rollout = program_rollout(chat)
     first = asks(rollout, chat, [user("one")], "a long word")
     asks(rollout, chat, [user("one"), {**said(first), "content": "short"}, user("two")], "another")
-    one, other = samples(rollout)
+    _, other = samples(rollout)
     assert other.policy_mask.sum() == other.turns[0].end - other.turns[0].start
     assert (
         "edits the history of call 1: message 2 was 'a long word' and is 'short'"

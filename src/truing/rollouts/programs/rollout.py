@@ -50,7 +50,7 @@ class RolloutCall:
     turn: Turn | None = None
     reply: ModelReply | None = None
     continued_by: int = 0  # the number of the first call that continues it
-    delivered: bool = False
+    given: bool = False  # whether a client waited for the reply when it was there
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -64,6 +64,7 @@ class ProgramRollout:
     key: tuple[object, ...]
     context: EpisodeContext
     rules: CallRules
+    is_lost: Callable[[ModelReply], bool]  # whether no client has got a reply
     conversations: list[ProgramConversation] = field(default_factory=list[ProgramConversation])
     calls: list[RolloutCall] = field(default_factory=list[RolloutCall])
     refused: list[str] = field(default_factory=list[str])
@@ -129,10 +130,14 @@ class ProgramRollout:
         """Return the equal call that this one repeats: the client says so, or has not got its answer."""
         for each in self.calls:
             waits = any(not pending.answer.cancelled() for pending in each.waiting)
-            missed = not each.delivered and not (waits and each.reply is None)
+            missed = not waits if each.reply is None else not self._delivered(each)
             if each.asked == asked and each.call.tools == call.tools and (call.retry or missed):
                 return each
         return None
+
+    def _delivered(self, call: RolloutCall) -> bool:
+        """Whether the program has got the answer to a call."""
+        return call.reply is not None and call.given and not self.is_lost(call.reply)
 
     def _prompt(
         self, call: ModelCall, asked: tuple[Parsed, ...]
@@ -253,7 +258,7 @@ class ProgramRollout:
     def to_rollout(self, has_sent: Callable[[Message], bool]) -> Rollout:
         """Return it as a rollout without a reward; ``has_sent``: whether its own program sent a message."""
         kept = [self._kept(conversation) for conversation in self.conversations]
-        answered = [call for call in self.calls if call.turn is not None and call.delivered]
+        answered = [call for call in self.calls if self._delivered(call)]
         trained = [call for call in answered if call.conversation.trained]
         main = trained[-1].conversation if trained else None
         status, ended_by, error = self._end(trained)
@@ -288,7 +293,7 @@ class ProgramRollout:
 
     def _kept(self, conversation: ProgramConversation) -> list[Turn]:
         """Return the turns of a conversation that the program has got."""
-        got = {id(call.turn) for call in self.calls if call.delivered}
+        got = {id(call.turn) for call in self.calls if self._delivered(call)}
         return [replace(turn, trained=conversation.trained) for turn in conversation.turns if id(turn) in got]
 
     def _end(self, trained: Sequence[RolloutCall]) -> tuple[Status, EndedBy, str]:
@@ -319,7 +324,7 @@ class ProgramRollout:
         }
         if call.turn is None:
             note["unanswered"] = True
-        elif not call.delivered:
+        elif not self._delivered(call):
             note["undelivered"] = True
         if not call.conversation.trained:
             note["untrained"] = True
@@ -337,5 +342,5 @@ def _deliver(call: RolloutCall) -> None:
     for pending in call.waiting:
         if pending.answer.set_running_or_notify_cancel():
             pending.answer.set_result(call.reply)
-            call.delivered = True
+            call.given = True
     call.waiting = []

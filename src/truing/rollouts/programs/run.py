@@ -45,14 +45,17 @@ def collect_programs(
     env = context.env
     assert isinstance(env, ProgramEnv)
     env.begin_collection()
-    rollouts = [
-        ProgramRollout(task, group_id(*key, index), k, (*key, index, k), context, env.calls)
-        for index, task in tasks.items()
-        for k in range(group_size)
-    ]
     with context.running_endpoint() as endpoint, turn_source.running_turns() as turns:
+        calls = endpoint.calls
+        rollouts = [
+            ProgramRollout(
+                task, group_id(*key, index), k, (*key, index, k), context, env.calls, calls.is_lost
+            )
+            for index, task in tasks.items()
+            for k in range(group_size)
+        ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
-        return [rollout.to_rollout(partial(endpoint.calls.has_sent, rollout.name)) for rollout in rollouts]
+        return [rollout.to_rollout(partial(calls.has_sent, rollout.name)) for rollout in rollouts]
 
 
 def _answer_calls(
@@ -85,7 +88,7 @@ def _answer_calls(
                 _end(rollout, ended)
                 for conversation in rollout.conversations:
                     turns.release(conversation)
-            endpoint.check()
+            endpoint.server.raise_failure()
             if on_ended is not None:
                 on_ended(len(rollouts) - len(running), len(rollouts))
 
@@ -100,7 +103,7 @@ def _running(
         try:
             for rollout in rollouts:
                 task = deep_copy(rollout.task, f"task {rollout.task.task_id}")
-                access = Access(endpoint.url, keys[rollout.name])
+                access = Access(endpoint.server.url, keys[rollout.name])
                 future = pool.submit(env.run, task, access, rollout.name)
                 future.add_done_callback(lambda _: endpoint.calls.wake())
                 running[future] = rollout

@@ -18,7 +18,7 @@ from truing.endpoint.dialects.reading import (
     refusing,
     text_of,
 )
-from truing.endpoint.dialects.writing import arguments_text, calls_of, event, openai_error
+from truing.endpoint.dialects.writing import calls_of, event, json_text, openai_error
 from truing.errors import DataError
 from truing.types.model_call import ModelCall, ModelReply
 from truing.types.status import FinishReason
@@ -130,7 +130,11 @@ def _content(reply: ModelReply) -> str | None:
 
 def _calls(reply: ModelReply) -> list[dict[str, Any]]:
     return [
-        {"id": id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
+        {
+            "id": id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": json_text(call.arguments)},
+        }
         for id, call in calls_of(reply)
     ]
 

@@ -17,9 +17,9 @@ def calls_of(reply: ModelReply) -> list[tuple[str, ToolCall]]:
     return [(call.id or f"{reply.id}-{i}", call) for i, call in enumerate(reply.message.calls)]
 
 
-def arguments_text(call: ToolCall) -> str:
-    """Return the arguments of a call as JSON text."""
-    return json.dumps(dict(call.arguments), ensure_ascii=False)
+def json_text(value: Mapping[str, Any]) -> str:
+    """Return arguments of a call as JSON text."""
+    return json.dumps(dict(value), ensure_ascii=False)
 
 
 def event(data: Mapping[str, Any], name: str = "") -> str:

@@ -13,6 +13,8 @@ from truing.endpoint.calls import CallRefused
 from truing.types.message import Message
 from truing.types.model_call import ModelCall, ModelReply
 
+ENDED = "the key names no rollout that runs: its program has ended"
+
 
 @dataclass(eq=False)
 class PendingCall:
@@ -29,6 +31,7 @@ class CallQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rollouts: dict[str, str] = {}  # the names of rollouts by key
+        self._open: dict[str, list[PendingCall]] = {}  # of each rollout, those that may have no answer yet
         self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
         self._got: set[str] = set()  # ids of replies that a client got
         self._lost: set[str] = set()  # ids of replies whose client had gone away
@@ -41,19 +44,22 @@ class CallQueue:
         with self._lock:
             self._rollouts = {key: name for name, key in keys.items()}
             self._contents = {name: set() for name in names}
+            self._open = {name: [] for name in names}
             self._got, self._lost = set(), set()
         try:
             yield keys
         finally:
             for name in names:
                 self.end(name)
-            for pending in self.take(0):
-                refuse(pending, CallRefused(401, "the rollouts of this step have ended"))
+            self.take(0)
 
     def end(self, name: str) -> None:
-        """Refuse further calls of a rollout: its program has ended."""
+        """Refuse further calls of a rollout, and those that wait: its program has ended, or is to end."""
         with self._lock:
             self._rollouts = {key: each for key, each in self._rollouts.items() if each != name}
+            waiting = [pending for pending in self._open.pop(name, ()) if not pending.answer.done()]
+        for pending in waiting:
+            refuse(pending, CallRefused(401, ENDED))
 
     def answer(self, key: str, call: ModelCall) -> "Future[ModelReply]":
         """Return the future answer to a call; the endpoint's thread calls this.
@@ -64,9 +70,10 @@ class CallQueue:
         with self._lock:
             name = self._rollouts.get(key)
             if name is None:
-                raise CallRefused(401, "the key names no rollout that runs: its program has ended")
+                raise CallRefused(401, ENDED)
             self._contents[name] |= {hash_of_content(message) for message in call.messages}
             pending = PendingCall(name, call)
+            self._open[name].append(pending)
             self._calls.put(pending)
         return pending.answer
 
@@ -103,7 +110,7 @@ class CallQueue:
 
 def refuse(pending: PendingCall, refused: CallRefused) -> None:
     """Answer a call with a refusal, unless its client has gone."""
-    if pending.answer.set_running_or_notify_cancel():
+    if not pending.answer.done() and pending.answer.set_running_or_notify_cancel():
         pending.answer.set_exception(refused)
 
 

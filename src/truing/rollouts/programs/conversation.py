@@ -34,6 +34,11 @@ class ProgramConversation(Conversation):
         """How many calls of the rollout come before the next one."""
         return self.call - 1
 
+    def begin_call(self, prompt: "Prompt", number: int, draw_key: tuple[object, ...]) -> None:
+        """Go on with the prompt of a call."""
+        self.dialogue, self.context = prompt
+        self.call, self.draw_key = number, draw_key
+
 
 Prompt = tuple[Dialogue, TurnContext]
 """What a call is sampled from: the dialogue, and the ids that the engine has not read yet."""

@@ -15,6 +15,7 @@ from truing.rollouts.call_queue import PendingCall, refuse
 from truing.rollouts.endpoint import ProgramEndpoint
 from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
 from truing.rollouts.programs.conversation import ProgramConversation
+from truing.rollouts.programs.finished import finished_rollout
 from truing.rollouts.programs.rollout import ProgramRollout
 from truing.types.rollout import Rollout, Task
 from truing.types.status import EndedBy
@@ -55,7 +56,7 @@ def collect_programs(
             for k in range(group_size)
         ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
-        return [rollout.to_rollout(partial(calls.has_sent, rollout.name)) for rollout in rollouts]
+        return [finished_rollout(rollout, partial(calls.has_sent, rollout.name)) for rollout in rollouts]
 
 
 def _answer_calls(
@@ -112,6 +113,8 @@ def _running(
             if running:  # an error or an interrupt
                 pool.shutdown(wait=False, cancel_futures=True)
                 env.stop()
+                for rollout in running.values():  # programs that no one can stop wait for their answers
+                    endpoint.calls.end(rollout.name)
 
 
 def _begin(

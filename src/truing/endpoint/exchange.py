@@ -17,6 +17,9 @@ from truing.utils.parse import parse_json
 MAX_BODY = 16 * 2**20
 """Bytes of a request."""
 
+ROUNDS = 5
+"""Rounds of the loop within which a connection that its client has closed is known as closed."""
+
 NO_KEY = "no key: set {} to the key that the run gives the program, since it names the rollout"
 CLOSED = "the endpoint is closed: the run ended, or does not wait for this program any more"
 FAILED = "{} in the trainer, where the error is shown in full"
@@ -28,9 +31,12 @@ reply. It and its future may raise ``CallRefused``; anything else that they rais
 Settled = Callable[[str, ModelCall, ModelReply, bool], None]
 """Takes a key, a call, its reply, and whether the reply was delivered; called once for each reply.
 
-True: all of the answer was handed to the connection, which the client had not closed as far as was known
-then. The client may still have crashed before it read the answer. False: the client had closed the
+True: all of the answer was handed to the connection, which the client had not closed when the reply was
+there. It may still have closed it, or crashed, before it read the answer. False: the client had closed the
 connection, or the endpoint was closed, before the answer was written: the client does not have it.
+
+It runs as soon as the answer is written, before any further request is answered; the client may have read the
+answer before (``EndpointServer.wait_settled``).
 
 A future whose client is gone is cancelled. It is settled only if it has a reply nevertheless: it was done, or
 running, which nothing can cancel. Then ``Settled`` runs where the future gets its result; else it runs in the
@@ -131,6 +137,8 @@ class Exchange:
         written = False
         try:
             await asyncio.wait({reply, opened.gone}, return_when=asyncio.FIRST_COMPLETED)
+            for _ in range(ROUNDS):
+                await asyncio.sleep(0)
             if opened.gone.done():
                 return None
             response = self._written(opened, reply.result())

@@ -62,6 +62,10 @@ class EndpointServer:
         if self._shared.failures:
             raise self._shared.failures[0]
 
+    def wait_settled(self) -> None:
+        """Return once ``settled`` knows of every answer that a client has, also one that has ended."""
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
+
     def __enter__(self) -> Self:
         self._socket = _listening(*self._address)
         config = uvicorn.Config(

@@ -57,8 +57,8 @@ def overridden(wanted: Mapping[str, Any], declared: SamplingParams, override: Se
         override: options that programs may ask for and do not get (``CallRules.override``); "all" is all.
 
     Raises:
-        CallRefused: The call asks for something else than is declared, which the recipe does not override.
-            The text names each such option, with the remedy.
+        CallRefused: The call asks for something else than is declared, which the recipe does not override. It
+            names each such option, with the remedy.
     """
     others = [name for name, asked in wanted.items() if not _is_declared(name, asked, declared)]
     refused = [name for name in others if not {name, EVERYTHING} & override]

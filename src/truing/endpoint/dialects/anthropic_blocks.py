@@ -20,7 +20,7 @@ def read_messages(value: Any) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     messages = listed(value, place("messages"), "messages")
     for i, message in enumerate(messages, 1):
-        where = place("messages").of(f"number {i}")
+        where = place("messages").of(f"message {i}")
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             raise where.error(role, f"a role: {', '.join(ROLES)}")

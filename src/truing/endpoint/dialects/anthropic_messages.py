@@ -114,7 +114,7 @@ def _tool(tool: Mapping[str, Any], number: int) -> dict[str, Any]:
     if tool.get("type") not in (None, "custom") or tool.get("defer_loading"):
         raise (
             place("tools")
-            .of(f"number {number}")
+            .of(f"tool {number}")
             .error(
                 tool, "a tool with name, description and input_schema", "nothing here runs tools of the API"
             )

@@ -93,7 +93,7 @@ class ChatCompletions:
 
 def _message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return a message with a content of text, without the keys that say nothing."""
-    where = place("messages").of(f"number {number}")
+    where = place("messages").of(f"message {number}")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise where.error(role, f"a role: {', '.join(ROLES)}")
@@ -117,7 +117,7 @@ def _tool(tool: Mapping[str, Any], number: int) -> Mapping[str, Any]:
     if tool.get("type") != "function" or not isinstance(function, Mapping):
         raise (
             place("tools")
-            .of(f"number {number}")
+            .of(f"tool {number}")
             .error(tool, "a tool of type function", "describe it as a function that the program runs")
         )
     return function_tool(function)

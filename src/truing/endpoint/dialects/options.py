@@ -32,6 +32,7 @@ NEUTRAL = {
     "logprobs": False,
     "top_logprobs": 0,
     "truncation": "disabled",
+    "background": False,
     "ignore_eos": False,
 }
 """Values that ask for what an API does without them."""

@@ -142,7 +142,7 @@ def make_call(
 
 def _read(message: Mapping[str, Any], tools: Sequence[ToolSpec], number: int) -> Message:
     """Return a message as the reader of rows reads it."""
-    where = place("messages").of(f"number {number}")
+    where = place("messages").of(f"message {number}")
     answers = message.get("tool_call_id")
     if message["role"] == "tool" and not isinstance(answers, str):
         raise where.of("tool_call_id").error(answers, "the id of the call that the message answers")

@@ -102,7 +102,7 @@ def _tool(tool: Mapping[str, Any], number: int) -> dict[str, Any]:
     if tool.get("type") != "function" or tool.get("defer_loading"):
         raise (
             place("tools")
-            .of(f"number {number}")
+            .of(f"tool {number}")
             .error(tool, "a tool of type function", "describe it as a function that the program runs")
         )
     return function_tool({key: each for key, each in tool.items() if key not in ("type", "defer_loading")})

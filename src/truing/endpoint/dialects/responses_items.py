@@ -25,7 +25,7 @@ def read_items(value: Any) -> Iterator[dict[str, Any]]:
     turn: dict[str, Any] = {}
     begun = -1  # the last part of the turn that was read
     for i, item in enumerate(listed(value, place("input"), "items"), 1):
-        where = place("input").of(f"number {i}")
+        where = place("input").of(f"item {i}")
         kind = item.get("type", "message")
         message = _message(item, kind, where)
         part = PARTS.index(kind) if message["role"] == "assistant" else -1

@@ -143,7 +143,6 @@ def test_a_program_that_crashes_has_no_reward_and_the_others_have(chat, tiny):
             raise ProgramError("the program exited with code 3")
 
     made = rollouts(chat, Programs(program), tiny)
-    assert sorted(rollout.status.value for rollout in made)[-1] == "error"
     (crashed,) = [rollout for rollout in made if rollout.status is Status.ERROR]
     assert crashed.reward != crashed.reward
     assert "code 3" in crashed.error

@@ -30,10 +30,11 @@ class CallQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rollouts: dict[str, str] = {}  # the names of rollouts by key
+        self._names: Mapping[str, str] = {}  # of the rollouts by key
+        self._rollouts: dict[str, str] = {}  # those that run
         self._open: dict[str, list[PendingCall]] = {}  # of each rollout, those that may have no answer yet
         self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
-        self._got: set[str] = set()  # ids of replies that a client got
+        self._got: dict[str, list[str]] = {}  # ids of the replies that the clients of each rollout got
         self._lost: set[str] = set()  # ids of replies whose client had gone away
         self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
 
@@ -42,10 +43,11 @@ class CallQueue:
         """Accept the calls of rollouts, and yield their keys by name; at the end no call is left waiting."""
         keys = {name: secrets.token_urlsafe(24) for name in names}
         with self._lock:
-            self._rollouts = {key: name for name, key in keys.items()}
+            self._names = {key: name for name, key in keys.items()}
+            self._rollouts = dict(self._names)
             self._contents = {name: set() for name in names}
             self._open = {name: [] for name in names}
-            self._got, self._lost = set(), set()
+            self._got, self._lost = {name: [] for name in names}, set()
         try:
             yield keys
         finally:
@@ -80,12 +82,21 @@ class CallQueue:
     def settled(self, key: str, call: ModelCall, reply: ModelReply, delivered: bool) -> None:
         """Note whether a reply was delivered; the endpoint's thread calls this."""
         with self._lock:
-            (self._got if delivered else self._lost).add(reply.id)
+            name = self._names.get(key)
+            if not delivered or name is None:
+                self._lost.add(reply.id)
+            elif reply.id not in self._got[name]:
+                self._got[name].append(reply.id)
 
     def is_lost(self, reply: ModelReply) -> bool:
         """Whether no client has got a reply."""
         with self._lock:
-            return reply.id in self._lost - self._got
+            return reply.id in self._lost and not any(reply.id in got for got in self._got.values())
+
+    def answers(self, name: str) -> tuple[str, ...]:
+        """Return the ids of the replies that the clients of a rollout got."""
+        with self._lock:
+            return tuple(self._got[name])
 
     def has_sent(self, name: str, message: Message) -> bool:
         """Whether the program of a rollout has sent a message, as the endpoint received it under its key."""

@@ -113,6 +113,7 @@ class Rollout:
     messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
     # of a program's rollout, whose conversations differ: all messages of each sample
     sample_messages: tuple[tuple[Message, ...], ...] = ()
+    answers: tuple[str, ...] = ()  # ids of the answers that its program got, as the endpoint wrote them
     # of the environment's messages, and at the end of its outcome, as the rollout's own episode gave them
     reply_hashes: tuple[str, ...] = ()
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state

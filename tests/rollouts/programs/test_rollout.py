@@ -1,5 +1,7 @@
 """What becomes of a program's calls: which continue each other, and which tokens are trained."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tests.rollouts.programs.scripted import asks, call_tool, program_rollout, said, system, tool_reply, user
@@ -11,10 +13,12 @@ from truing.rollouts.programs.finished import finished_rollout
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
+RECEIVED = SimpleNamespace(has_sent=lambda name, message: True, answers=lambda name: ())
+
 
 def samples(rollout):
     """The samples of a rollout, once what holds of all was seen to hold."""
-    finished = finished_rollout(rollout, lambda message: True)
+    finished = finished_rollout(rollout, RECEIVED)
     made = flatten(finished)
     drawn = torch.cat([turn.token_ids for turn in finished.turns])
     sampled = torch.cat([sample.token_ids[sample.origin == Origin.SAMPLED] for sample in made])
@@ -128,7 +132,7 @@ def test_an_answer_that_no_client_got_goes_to_the_next_equal_call_and_is_not_tra
     rollout = program_rollout(chat)
     gone = asks(rollout, chat, [user("one")], "a word", gone=True)
     assert gone is None
-    assert finished_rollout(rollout, lambda message: True).status is Status.ERROR
+    assert finished_rollout(rollout, RECEIVED).status is Status.ERROR
     assert asks(rollout, chat, [user("one")], None).message.content == "a word"
     assert len(samples(rollout)) == 1
 
@@ -145,7 +149,7 @@ def test_what_is_not_answered_is_refused_in_words_and_counted(chat, messages, wa
     rollout = program_rollout(chat)
     with pytest.raises(CallRefused, match=text):
         asks(rollout, chat, messages, "never", wanted=wanted)
-    finished = finished_rollout(rollout, lambda message: True)
+    finished = finished_rollout(rollout, RECEIVED)
     assert finished.status is Status.ERROR
     assert text in finished.error
     assert text in finished.outcome["refused"][0]
@@ -156,7 +160,7 @@ def test_more_calls_than_the_recipe_allows_truncate_the_rollout(chat):
     first = asks(rollout, chat, [user("one")], "a word")
     with pytest.raises(CallRefused, match="max_calls"):
         asks(rollout, chat, [user("one"), said(first), user("two")], "never")
-    finished = finished_rollout(rollout, lambda message: True)
+    finished = finished_rollout(rollout, RECEIVED)
     assert (finished.status, finished.ended_by) == (Status.TRUNCATED, EndedBy.TURNS)
 
 
@@ -164,9 +168,9 @@ def test_a_turn_that_is_cut_truncates_a_rollout_only_if_it_is_the_last(chat):
     rollout = program_rollout(chat)
     first = asks(rollout, chat, [user("one")], "a word", cut=True)
     assert first.finish_reason is FinishReason.LENGTH
-    assert finished_rollout(rollout, lambda message: True).ended_by is EndedBy.LENGTH
+    assert finished_rollout(rollout, RECEIVED).ended_by is EndedBy.LENGTH
     asks(rollout, chat, [user("one"), said(first), user("go on")], "done")
-    assert finished_rollout(rollout, lambda message: True).status is Status.DONE
+    assert finished_rollout(rollout, RECEIVED).status is Status.DONE
 
 
 def test_draws_are_keyed_by_the_rollout_and_the_number_of_the_call(chat):

@@ -1,19 +1,20 @@
 """The rollout that a program has made: its turns by conversation, its messages, how it ended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from truing.chat import start_dialogue
 from truing.rollouts.attempt import empty_turn
+from truing.rollouts.call_queue import CallQueue
 from truing.rollouts.programs.call import RolloutCall
 from truing.rollouts.programs.rollout import ProgramRollout
-from truing.types.message import Message, hash_of_message, hash_of_outcome
+from truing.types.message import hash_of_message, hash_of_outcome
 from truing.types.rollout import Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
 
 
-def finished_rollout(program: ProgramRollout, has_sent: Callable[[Message], bool]) -> Rollout:
+def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     """Return a program's rollout, without a reward.
 
     The turns of each conversation follow each other, so that each is one sample or, where the chat template
@@ -21,7 +22,7 @@ def finished_rollout(program: ProgramRollout, has_sent: Callable[[Message], bool
 
     Args:
         program: what has ended.
-        has_sent: whether its own program sent a message, as the endpoint received it.
+        received: what the endpoint has received from its program, and written to it.
     """
     answered = [call for call in program.calls if program.delivered(call)]
     trained = [call for call in answered if call.conversation.trained]
@@ -49,9 +50,13 @@ def finished_rollout(program: ProgramRollout, has_sent: Callable[[Message], bool
             shown for shown, turns in kept for i, turn in enumerate(turns) if i == 0 or turn.restart_reason
         ),
         reply_hashes=(
-            *(hash_of_message(each, len(each["content"])) if has_sent(each) else "" for each in given),
+            *(
+                hash_of_message(each, len(each["content"])) if received.has_sent(program.name, each) else ""
+                for each in given
+            ),
             hash_of_outcome(outcome),
         ),
+        answers=received.answers(program.name),
         outcome=outcome,
         ended_by=ended_by,
         error=error,

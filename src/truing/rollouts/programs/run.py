@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from truing.endpoint.calls import CallRefused
@@ -56,7 +55,7 @@ def collect_programs(
             for k in range(group_size)
         ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
-        return [finished_rollout(rollout, partial(calls.has_sent, rollout.name)) for rollout in rollouts]
+        return [finished_rollout(rollout, calls) for rollout in rollouts]
 
 
 def _answer_calls(

@@ -11,7 +11,24 @@ def policy():
     return Policy()
 
 
+@pytest.fixture(scope="module")
+def shared():
+    """A server, and the policies that it asks: the last one."""
+    policies = []
+
+    def answer(*of):
+        return policies[-1].answer(*of)
+
+    def settle(*of):
+        policies[-1].settle(*of)
+
+    with EndpointServer(answer, settle, model="policy") as server:
+        yield server, policies
+
+
 @pytest.fixture
-def server(policy):
-    with EndpointServer(policy.answer, policy.settle, model="policy") as server:
-        yield server
+def server(shared, policy):
+    server, policies = shared
+    policies.append(policy)
+    yield server
+    server.wait_settled()

@@ -128,10 +128,10 @@ def _application(shared: Exchanges, model: str) -> Starlette:
     paths = [dialect.path for dialect in DIALECTS]
     listed = {"id": model, "object": "model", "created": 0, "owned_by": "truing"}
 
-    def models(request: Request) -> Response:
+    async def models(request: Request) -> Response:
         return json_response({"object": "list", "data": [listed]})
 
-    def elsewhere(request: Request, error: Exception) -> Response:
+    async def elsewhere(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         posts = ", ".join(f"POST {path}" for path in paths)
         text = f"the endpoint has no {request.method} {request.url.path}; it has {posts}, GET {MODELS}"

@@ -55,6 +55,7 @@ def collect_programs(
             for k in range(group_size)
         ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
+        endpoint.server.wait_settled()
         return [finished_rollout(rollout, calls) for rollout in rollouts]
 
 

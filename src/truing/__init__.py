@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from truing.config import Recipe
     from truing.engines.served.prove import prove
     from truing.envs.base import Env, Episode
+    from truing.envs.program import Program
     from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
     from truing.errors import TruingError
     from truing.lab.forks.run import experiment
@@ -29,6 +30,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "PerTurn",
+    "Program",
     "Recipe",
     "Rollout",
     "Status",
@@ -64,6 +66,7 @@ _HOMES = {
     "ToolSpec": "truing.types.message",
     "Env": "truing.envs.base",
     "Episode": "truing.envs.base",
+    "Program": "truing.envs.program",
     "Tool": "truing.envs.tools",
     "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",

@@ -32,14 +32,14 @@ from truing.envs import env_keys, env_problems, make_env
 from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
-from truing.errors import DataError, RecipeError, RecordError, RewardError
+from truing.errors import DataError, RecipeError, RecordError
 from truing.learner.checkpoint import saved_steps
 from truing.learner.restore import checkpoint_after, restore_weights
 from truing.models.load import load
 from truing.models.load_policy import add_adapter
 from truing.record import RunReader
 from truing.record.new_run_dir import new_run_dir
-from truing.rewards import RewardFn, Rewards
+from truing.rewards import RewardFn, Rewards, rewards_by_name
 from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.run_tasks import check_eval_tasks
@@ -277,7 +277,7 @@ def _recipe_and_env(
         env = env_from_recipe(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
-        env = with_rewards(env, _rewards_by_name(rewards))
+        env = with_rewards(env, rewards_by_name(rewards))
     if tools is not None:
         env = with_tools(env, tools)
     graded = recipe.eval.tasks != 0 or set(recipe.stages) != {"sft"}
@@ -301,22 +301,6 @@ def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
             remedy="add [env], or pass your own object in Python: truing.train, check and evaluate take env=",
         )
     return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
-
-
-def _rewards_by_name(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
-    """Return rewards by name; functions with equal names, or none, need a mapping."""
-    if isinstance(rewards, Mapping):
-        return rewards
-    if callable(rewards):
-        rewards = [rewards]
-    names = [getattr(function, "__name__", "") for function in rewards]
-    if "" in names or len(set(names)) < len(names):
-        raise RewardError(
-            "each reward function needs a name of its own",
-            got=names,
-            remedy='pass a mapping: {"exact": (function, 1.0), …}',
-        )
-    return {name: (function, 1.0) for name, function in zip(names, rewards, strict=True)}
 
 
 def _recipe(source: RecipeSource) -> Recipe:

@@ -127,4 +127,4 @@ def test_a_list_is_not_accused_for_an_element():
 def test_a_key_of_another_environment_names_its_owner():
     with pytest.raises(RecipeError, match="unknown recipe key") as error:
         make_env("arithmetic", {"eval_data": "my.jsonl"})
-    assert "is a key of the environments dataset, mcp, gsm8k: set env.name" in error.value.remedy
+    assert "is a key of the environments dataset, program, mcp, gsm8k: set env.name" in error.value.remedy

@@ -9,7 +9,7 @@ from truing.types.status import Status
 def attempt():
     """A finished rollout of a task with a given response."""
 
-    def make(task, text):
-        return Rollout("r", "g", task, (), text, Status.DONE, SamplingParams())
+    def make(task, text, **parts):
+        return Rollout("r", "g", task, (), text, Status.DONE, SamplingParams(), **parts)
 
     return make

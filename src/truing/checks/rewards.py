@@ -10,8 +10,9 @@ import torch
 
 from truing.envs.base import Env, MultiTurnEnv
 from truing.envs.isolation import open_isolated
+from truing.envs.program_env import ProgramEnv
 from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
-from truing.rewards import RewardFn, grade, prepare
+from truing.rewards import RewardFn, grade, prepare, takes_workspace
 from truing.rollouts.workers.calls import call_result
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import RAW
@@ -26,7 +27,8 @@ def check_rewards(env: Env, call: bool = True, graded: bool = True) -> None:
     """Check each reward's arguments, and call your own ones once with a made-up answer.
 
     Rewards of Truing are not called, since a judge would be asked. The outcome is that of a new episode; if
-    none can be opened, no reward is called: the checks of the environment report it.
+    none can be opened, no reward is called: the checks of the environment report it. Nor is one called for
+    programs, which would have to run.
 
     Args:
         env: the environment.
@@ -49,7 +51,7 @@ def check_rewards(env: Env, call: bool = True, graded: bool = True) -> None:
         _check_form(name, reward)
         _check_arguments(name, reward[0])
     own = {name: reward for name, reward in rewards.items() if not _is_builtin(reward[0])}
-    if not call or not own or not (tasks := env.tasks("train")):
+    if not call or not own or isinstance(env, ProgramEnv) or not (tasks := env.tasks("train")):
         return
     outcome: Mapping[str, Any] | None = {}
     if isinstance(env, MultiTurnEnv):
@@ -123,7 +125,7 @@ def _check_arguments(name: str, function: RewardFn) -> None:
         )
     else:
         try:
-            signature.bind(None, None)
+            signature.bind(None, None, **({"workspace": None} if takes_workspace(function) else {}))
             return
         except TypeError:
             pass

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from truing.envs.base import Env, Episode, MultiTurnEnv, Split
+from truing.envs.program_env import Access, CallRules, ProgramEnv
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import RecipeError
 from truing.rewards import Rewards
@@ -40,6 +42,35 @@ class _MultiTurnWithRewards(_WithRewards):
     def open(self, task: Task) -> Episode:
         """Return the environment's episode."""
         return self.env.open(task)
+
+
+@dataclass(frozen=True)
+class _ProgramWithRewards(_WithRewards):
+    """The same for programs."""
+
+    env: ProgramEnv
+
+    @property
+    def at_once(self) -> int:
+        """How many programs run at the same time."""
+        return self.env.at_once
+
+    @property
+    def calls(self) -> CallRules:
+        """The rules of the programs' calls."""
+        return self.env.calls
+
+    def run(self, task: Task, access: Access, name: str) -> Mapping[str, Any]:
+        """Run the environment's program."""
+        return self.env.run(task, access, name)
+
+    def begin_collection(self, kept: int = 2) -> None:
+        """Remove what the programs of earlier collections left behind."""
+        self.env.begin_collection(kept)
+
+    def stop(self) -> None:
+        """End all programs that run."""
+        self.env.stop()
 
 
 @dataclass(frozen=True)
@@ -128,11 +159,20 @@ class _MultiTurnWithChangedTasks(_WithChangedTasks):
         return {task.task_id: task for task in deep_copy(tasks, "a task")}
 
 
+@dataclass(frozen=True)
+class _ProgramWithChangedTasks(_WithChangedTasks, _ProgramWithRewards):
+    """The same for programs, which get the changed tasks."""
+
+    env: ProgramEnv
+
+
 def with_rewards(env: Env, rewards: Rewards) -> Env:
-    """Return the environment with other reward functions; multi-turn environments stay multi-turn."""
-    return (
-        _MultiTurnWithRewards(env, rewards) if isinstance(env, MultiTurnEnv) else _WithRewards(env, rewards)
-    )
+    """Return the environment with other reward functions; it stays multi-turn, or one of programs."""
+    if isinstance(env, ProgramEnv):
+        return _ProgramWithRewards(env, rewards)
+    if isinstance(env, MultiTurnEnv):
+        return _MultiTurnWithRewards(env, rewards)
+    return _WithRewards(env, rewards)
 
 
 def given_in_python(env: Env) -> list[str]:
@@ -148,7 +188,9 @@ def given_in_python(env: Env) -> list[str]:
 
 
 def with_changed_tasks(env: Env, change: Callable[[Task], Task]) -> Env:
-    """Return the environment with each task's messages changed; multi-turn environments stay multi-turn."""
+    """Return the environment with each task's messages changed; it stays multi-turn, or one of programs."""
+    if isinstance(env, ProgramEnv):
+        return _ProgramWithChangedTasks(env, env.rewards, change)
     if isinstance(env, MultiTurnEnv):
         return _MultiTurnWithChangedTasks(env, env.rewards, change)
     return _WithChangedTasks(env, env.rewards, change)
@@ -160,6 +202,13 @@ def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
     Raises:
         RecipeError: Two tools have one name, or the environment's episodes cannot take another one.
     """
+    if isinstance(env, ProgramEnv):
+        raise RecipeError(
+            "tools= cannot be added to programs",
+            got=", ".join(tool.spec.name for tool in tools),
+            expected="tools that the program itself sends with its calls, and runs",
+            remedy="leave out tools=",
+        )
     has_own = isinstance(env, MultiTurnEnv)  # else the tools that rows list are these functions
     own = {spec.name for split in SPLITS for task in env.tasks(split) for spec in task.tools if has_own}
     names = [tool.spec.name for tool in tools]

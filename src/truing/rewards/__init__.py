@@ -1,5 +1,6 @@
 """Rewards: graders of text, judges, and the one place that calls reward functions."""
 
+from truing.rewards.by_name import rewards_by_name
 from truing.rewards.grade import (
     GradeResult,
     NotApplicable,
@@ -9,6 +10,7 @@ from truing.rewards.grade import (
     grade,
     prepare,
     reward_range,
+    takes_workspace,
 )
 from truing.rewards.number_match import final_number, number_match
 from truing.rewards.numbers import read_number
@@ -44,5 +46,7 @@ __all__ = [
     "prepare",
     "read_number",
     "reward_range",
+    "rewards_by_name",
+    "takes_workspace",
     "without_reasoning",
 ]

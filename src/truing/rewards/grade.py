@@ -1,10 +1,12 @@
 """Calls reward functions on a rollout. A function that fails is an error, never a reward of 0."""
 
+import inspect
 import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from truing.types.rollout import Rollout, Task
 from truing.utils.deep_copy import deep_copy
 from truing.utils.format import text_of_error
 from truing.utils.time_limit import TimeLimitExceeded
+from truing.utils.workspaces import workspace_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class GradeResult(NamedTuple):
 
 RewardFn = Callable[[Rollout, Task], float | PerTurn | NotApplicable]
 """Judges one rollout: a finite number, or one per turn; higher is better.
+
+A function with a third parameter named ``workspace`` gets there the folder that the rollout's program worked
+in, a ``pathlib.Path``.
 
 An object that judges several rollouts together has a method ``prepare``, called with all rollouts of a
 collection, group by group, before the first of them is judged.
@@ -138,8 +144,9 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
     copy = deep_copy(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may change it
+    workspace = {"workspace": _workspace(where, rollout)} if takes_workspace(function) else {}
     try:
-        value = function(copy, copy.task)
+        value = function(copy, copy.task, **workspace)
     except (JudgeUnavailable, SkipGroup):
         raise
     except (KeyboardInterrupt, TimeLimitExceeded):
@@ -168,6 +175,27 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
             remedy=remedy,
         )
     return tuple(map(float, each)) if isinstance(value, PerTurn) else float(value)
+
+
+def takes_workspace(function: Any) -> bool:
+    """Whether a reward function has a parameter for the workspace of a program."""
+    try:
+        return "workspace" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a built-in function without a signature
+        return False
+
+
+def _workspace(where: str, rollout: Rollout) -> Path:
+    """Return the workspace of a rollout's program."""
+    path = workspace_of(rollout.outcome)
+    if path is None:
+        raise RewardError(
+            f"{where} takes a workspace, and the rollout has none",
+            got=f"the outcome {dict(rollout.outcome)!r:.{SHOWN}}",
+            expected='a rollout of env.name = "program", in the run and at the step that made it',
+            remedy="what a later grading needs is in rollout.outcome: env.files puts files there",
+        )
+    return path
 
 
 def _problem(value: Any) -> tuple[str, str]:

@@ -34,7 +34,7 @@ def make(tmp_path):
 def run():
     """Runs the program of an environment's first task."""
 
-    def once(env, name="0/grpo/0/0/0"):
-        return env.run(env.tasks("train")[0], ACCESS, name)
+    def once(env, name="0/grpo/0/0/0", index=0):
+        return env.run(env.tasks("train")[index], ACCESS, name)
 
     return once

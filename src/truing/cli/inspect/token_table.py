@@ -40,7 +40,7 @@ def render(
     *,
     all_tokens: bool,
 ) -> RenderableType:
-    """Return what the terminal shows: facts, a program's calls, a legend, the token view, a table of tokens."""
+    """Return what the terminal shows: facts, calls of a program, a legend, the token view, a table."""
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )

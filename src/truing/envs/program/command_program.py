@@ -65,6 +65,7 @@ class CommandProgram:
             "max_disk": config.disk_bytes,
             "afterwards": None,
             "parent": os.getpid(),
+            "nice": os.getpriority(os.PRIO_PROCESS, 0),
         }
         result = self._supervised(request, task)
         if result["ended"] is not None or result["code"] not in config.ok_codes:

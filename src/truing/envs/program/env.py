@@ -1,41 +1,138 @@
-"""Programs as an environment: the rows of a data set are tasks, and each rollout is a run of the program."""
+"""Programs as environments: each rollout is a run of the program, in a workspace of its own."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
+from truing.config import validated
+from truing.envs.base import Split
 from truing.envs.dataset import Dataset
+from truing.envs.dataset.config import DatasetConfig
+from truing.envs.imported import import_object
 from truing.envs.program.call_rules import call_rules
 from truing.envs.program.command_program import CommandProgram
-from truing.envs.program.config import ProgramConfig
+from truing.envs.program.config import ProgramConfig, ProgramOptions
+from truing.envs.program.function_program import FunctionProgram, RunProgram
 from truing.envs.program.workspace import Workspaces, recorded_files
 from truing.envs.program_env import Access
+from truing.errors import RecipeError
+from truing.rewards import RewardFn, Rewards, rewards_by_name
 from truing.types.rollout import Task
+from truing.utils.format import did_you_mean
+from truing.utils.workspaces import use_workspaces_root, workspaces_root
+
+RUNNING = ("calls", "_program", "_workspaces")
+"""What a copy that computes rewards in another process does not need: it runs no program."""
 
 
-class ProgramDataset(Dataset):
-    """Rows with a prompt; a program works on each, and rewards judge its outcome."""
+class ProgramKind(Protocol):
+    """A command, or a function."""
 
-    Config = ProgramConfig
+    def run(self, task: Task, access: Access, workspace: Path) -> dict[str, Any]:
+        """Run it to its end, and return its part of the outcome."""
+        ...
 
-    def __init__(self, config: ProgramConfig) -> None:
-        super().__init__(config)
-        self.config: ProgramConfig = config
-        self.at_once = config.at_once
-        self.calls = call_rules(config)
-        self._program = CommandProgram(config)
-        self._workspaces = Workspaces(config.folder, config.disk_bytes)
+    def stop(self) -> None:
+        """End all that run."""
+        ...
 
-    def begin_collection(self, kept: int = 2) -> None:
-        """Remove the workspaces of all but the last ``kept`` collections."""
-        self._workspaces.begin_collection(kept)
+
+class _Programs:
+    """What all environments of programs share: they run one in a workspace."""
+
+    def __init__(self, program: ProgramKind, options: ProgramOptions, workspaces: Workspaces) -> None:
+        self.at_once = options.at_once
+        self.calls = call_rules(options)
+        self._program, self._workspaces, self._files = program, workspaces, options.files
 
     def run(self, task: Task, access: Access, name: str) -> Mapping[str, Any]:
         """Run a program to its end, and return its outcome."""
         workspace = self._workspaces.new(name, task)
         outcome = self._program.run(task, access, workspace)
-        files = recorded_files(workspace, self.config.files)
-        return {**outcome, "files": files, "workspace": workspace.name}
+        return {**outcome, "files": recorded_files(workspace, self._files), "workspace": workspace.name}
+
+    def begin_collection(self, kept: int = 2) -> None:
+        """Remove the workspaces of all but the last ``kept`` collections."""
+        self._workspaces.begin_collection(kept)
 
     def stop(self) -> None:
         """End all programs that run."""
         self._program.stop()
+
+    @property
+    def state_of_copies(self) -> dict[str, Any]:
+        """What a copy that computes rewards in another process takes over."""
+        return {"root": workspaces_root()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: value for name, value in vars(self).items() if name not in RUNNING}
+        return kept | self.state_of_copies
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        use_workspaces_root(state.pop("root"))
+        vars(self).update(state)
+
+
+class ProgramDataset(_Programs, Dataset):
+    """Rows with a prompt; a program works on each, and rewards judge what it leaves."""
+
+    Config = ProgramConfig
+
+    def __init__(self, config: ProgramConfig) -> None:
+        Dataset.__init__(self, config)
+        if config.function is None:
+            program: ProgramKind = CommandProgram(config)
+        else:
+            program = FunctionProgram(import_object(config.function, "program"), config.timeout)
+        _Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes))
+
+
+class Program(_Programs):
+    """A function as an environment, for ``truing.train(recipe, env=truing.Program(run, …))``.
+
+    Args:
+        run: ``(task, base_url, key)``, sync or async; it returns plain JSON data, the rollout's
+            ``outcome["output"]``.
+        tasks: to train on; or rows, as the key ``data`` of ``[env]`` names them, and evaluate a share.
+        rewards: ``(rollout, task) -> float``, or with a third parameter ``workspace``: a list, each with
+            weight 1, or name → (function, weight).
+        eval_tasks: to evaluate on.
+        options: keys of ``[env]`` with ``name = "program"`` that functions have, such as ``timeout=60``.
+    """
+
+    notes: Sequence[str] = ()
+
+    def __init__(
+        self,
+        run: RunProgram,
+        *,
+        tasks: Sequence[Task] | str,
+        rewards: Sequence[RewardFn] | Rewards,
+        eval_tasks: Sequence[Task] = (),
+        **options: Any,
+    ) -> None:
+        valid = validated(ProgramOptions, options, _unknown)
+        super().__init__(FunctionProgram(run, valid.timeout), valid, Workspaces(valid.folder))
+        self.rewards = rewards_by_name(rewards)
+        self._tasks: dict[Split, Sequence[Task]] = {"train": (), "eval": eval_tasks}
+        if isinstance(tasks, str):
+            rows = Dataset(DatasetConfig(data=tasks))
+            self.notes = rows.notes
+            self._tasks = {"train": rows.tasks("train"), "eval": eval_tasks or rows.tasks("eval")}
+        else:
+            self._tasks["train"] = tasks
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Return the tasks of a split."""
+        return self._tasks[split]
+
+
+def _unknown(key: str, got: object) -> RecipeError:
+    """Return the error for an option that programs of functions do not have."""
+    names = list(ProgramOptions.model_fields)
+    return RecipeError(
+        f"truing.Program has no option {key!r}",
+        got=got,
+        expected=f"one of {', '.join(names)}",
+        remedy=did_you_mean(key, names),
+    )

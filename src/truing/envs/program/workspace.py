@@ -1,18 +1,11 @@
-"""Workspaces: a folder of its own for each rollout, kept until its rewards cannot be computed again.
+"""Workspaces: a folder of its own for each rollout, kept while its rewards may be computed again."""
 
-All workspaces of a process are in one temporary folder, which an environment variable names: a process that
-computes rewards finds it. It is removed when the process ends, unless that is killed.
-"""
-
-import atexit
 import fnmatch
 import json
 import os
 import re
 import shutil
 import stat
-import subprocess
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +13,7 @@ from typing import Any
 
 from truing.errors import ProgramError, RecipeError
 from truing.types.rollout import Task
-from truing.utils.workspaces import ROOT
+from truing.utils.workspaces import remove_folder, workspaces_root
 
 OWN = ".truing"
 """The folder of a workspace with its task file and temporary files."""
@@ -37,15 +30,14 @@ MAX_TEXT = 4096
 class Workspaces:
     """The workspaces of an environment."""
 
-    def __init__(self, template: str | None, max_bytes: int) -> None:
+    def __init__(self, template: str | None, max_bytes: int | None = None) -> None:
         self._template = None if template is None else _template(template, max_bytes)
         self._collections: deque[list[Path]] = deque([[]])
-        root()  # now, so that processes which compute rewards know it
 
     def new(self, name: str, task: Task) -> Path:
         """Return a new workspace with a copy of the recipe's folder and a task file."""
-        path = root() / folder_name(name)
-        remove(path)
+        path = workspaces_root() / folder_name(name)
+        remove_folder(path)
         self._collections[-1].append(path)
         try:
             if self._template is None:
@@ -58,7 +50,7 @@ class Workspaces:
             raise ProgramError(
                 f"the workspace of task {task.task_id!r} cannot be made",
                 got=error,
-                expected=f"a folder in {root()} that can be written",
+                expected=f"a folder in {workspaces_root()} that can be written",
                 remedy="free disk space there, or set the variable TMPDIR of the trainer to another disk",
             ) from error
         return path
@@ -68,16 +60,7 @@ class Workspaces:
         self._collections.append([])
         while len(self._collections) > kept:
             for path in self._collections.popleft():
-                remove(path)
-
-
-def root() -> Path:
-    """Return the folder of all workspaces of this process and of those that it starts."""
-    if ROOT not in os.environ:
-        path = tempfile.mkdtemp(prefix="truing-programs-")
-        os.environ[ROOT] = path
-        atexit.register(_remove_own, path, os.getpid())
-    return Path(os.environ[ROOT])
+                remove_folder(path)
 
 
 def folder_name(name: str) -> str:
@@ -97,24 +80,13 @@ def recorded_files(folder: Path, patterns: Sequence[str]) -> dict[str, Mapping[s
     names = sorted(_files(folder)) if patterns else []
     for name in names:
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            found[_encodable(name)] = _facts(folder / name)
+            found[_encodable(name)] = _facts(folder / name, folder)
         if len(found) == MAX_FILES:
             break
     return found
 
 
-def remove(path: Path) -> None:
-    """Remove a folder, at any depth and whatever its modes are."""
-    if not path.exists():
-        return
-    try:
-        shutil.rmtree(path)
-    except (PermissionError, RecursionError):  # rmtree calls itself for each level, before Python 3.13
-        subprocess.run(["chmod", "-R", "u+rwX", path], check=False, capture_output=True)
-        subprocess.run(["rm", "-rf", path], check=False, capture_output=True)
-
-
-def _template(folder: str, max_bytes: int) -> Path:
+def _template(folder: str, max_bytes: int | None) -> Path:
     """Return the folder that workspaces are copies of, checked."""
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
@@ -125,7 +97,7 @@ def _template(folder: str, max_bytes: int) -> Path:
             remedy="relative paths start at the folder that truing is run in",
         )
     size = sum(file.lstat().st_size for file in path.rglob("*"))
-    if size > max_bytes:
+    if max_bytes is not None and size > max_bytes:
         raise RecipeError(
             "env.folder is larger than a workspace may become",
             got=f"{size / 1e9:.3g} GB in {folder}",
@@ -146,13 +118,13 @@ def _files(folder: Path) -> Iterator[str]:
                 yield str(file.relative_to(folder))
 
 
-def _facts(file: Path) -> Mapping[str, Any]:
-    """Return the size of a file, and its text if that is short."""
+def _facts(file: Path, folder: Path) -> Mapping[str, Any]:
+    """Return the size of a file, and its text if that is short, with the folder's path as a dot."""
     size = file.lstat().st_size
     if size > MAX_TEXT:
         return {"size": size}
     try:
-        return {"size": size, "text": file.read_bytes().decode("utf-8")}
+        return {"size": size, "text": file.read_bytes().decode("utf-8").replace(str(folder), ".")}
     except (UnicodeDecodeError, PermissionError):
         return {"size": size}
 
@@ -160,9 +132,3 @@ def _facts(file: Path) -> Mapping[str, Any]:
 def _encodable(name: str) -> str:
     """Return the name of a file that can be stored: U+FFFD for what is no UTF-8."""
     return os.fsencode(name).decode("utf-8", errors="replace")
-
-
-def _remove_own(path: str, process: int) -> None:
-    """Remove the folder of all workspaces at the end of the process that made it."""
-    if os.getpid() == process:
-        remove(Path(path))

@@ -40,7 +40,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object again; NotImplemented for all other objects."""
         if (made := env_arguments(obj)) is not None:
-            return make_env, made
+            return make_env, made, getattr(obj, "state_of_copies", None)
         if isinstance(obj, Tool):
             module, name = obj.function.__module__, obj.function.__qualname__
             if _find(module, name) is not obj:

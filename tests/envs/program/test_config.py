@@ -1,0 +1,65 @@
+"""The keys of programs: what contradicts, and which conversations they train."""
+
+import pytest
+
+from truing.errors import ProgramError, RecipeError
+from truing.types.model_call import ModelCall
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"command": None}, "exactly one of both"),
+        ({"command": ["true"], "function": "a:b"}, "exactly one of both"),
+        ({"function": "a:b", "memory": "1GB"}, "memory is a key of programs with a command"),
+        ({"runtime": "docker"}, "needs an image"),
+        ({"image": "python:3.12"}, 'runtime is "subprocess"'),
+        ({"variables": {"OPENAI_API_KEY": "x"}}, "each rollout gets with its own value"),
+        ({"pass_variables": ["ANTHROPIC_BASE_URL"]}, "each rollout gets with its own value"),
+        ({"variables": {"A": "1"}, "pass_variables": ["A"]}, "name it once"),
+        ({"pass_variables": ["NO_SUCH_VARIABLE"]}, "that are not set"),
+        ({"train": "last"}, 'train is "first", "all", or module:function'),
+        ({"train": "sys:path"}, "names no function"),
+        ({"override": ["temprature"]}, "not temprature"),
+        ({"memory": "lots"}, "gigabytes"),
+        ({"max_disk": "0GB"}, "gigabytes"),
+        ({"command": []}, "env.command"),
+    ],
+)
+def test_keys_that_do_not_fit(make, keys, text):
+    with pytest.raises(RecipeError) as caught:
+        make(**keys)
+    assert text in str(caught.value)
+
+
+def call(system=""):
+    messages = ({"role": "system", "content": system}, {"role": "user", "content": "hi"})
+    return ModelCall(messages)
+
+
+def test_which_conversations_are_trained(make):
+    def trained(**keys):
+        trains = make(**keys).calls.trains
+        return [trains(call("You plan."), True), trains(call("You plan."), False), trains(call(), False)]
+
+    assert trained() == [True, False, False]
+    assert trained(train="all") == [True, True, True]
+    assert trained(train="all", train_system="plan") == [True, True, False]
+    assert trained(train_system="other") == [False, False, False]
+
+
+def test_a_function_chooses_conversations(make, tmp_path, monkeypatch):
+    (tmp_path / "choice.py").write_text(
+        "def second(call, first):\n    return not first\n\ndef wrong(call, first):\n    return 'yes'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    trains = make(train="choice.py:second").calls.trains
+    assert [trains(call(), True), trains(call(), False)] == [False, True]
+    with pytest.raises(ProgramError, match="no truth value"):
+        make(train="choice.py:wrong").calls.trains(call(), True)
+
+
+def test_calls_and_options(make):
+    rules = make(max_calls=3, override=["temperature", "seed"]).calls
+    assert (rules.max_calls, rules.override) == (3, {"temperature", "seed"})
+    assert {"temperature", "max_tokens", "stop"} < make(override="all").calls.override

@@ -87,7 +87,9 @@ class ProgramRollout:
         number = len(self.calls) + 1
         if (before := placement.continues) is not None:
             before.continued_by = before.continued_by or number
-        conversation.begin_call(placement.prompt, number, (*self.key, number - 1) if self.calls else self.key)
+        draw_key = (*self.key, number - 1) if self.calls else self.key
+        trained_before = sum(each.conversation.trained for each in self.calls)
+        conversation.begin_call(placement.prompt, number, draw_key, trained_before)
         notes = placement.notes | ({"overridden": list(ignored)} if ignored else {})
         length = len(conversation.dialogue.token_ids)
         self.calls.append(RolloutCall(number, call, conversation, length, asked, notes, [pending]))

@@ -17,7 +17,7 @@ def _everything_trained(real):
 
 TITLES_TRAINED = Fault(
     name="titles-trained",
-    numbers=(170,),
+    numbers=(123,),
     what="a program's call for a title is trained with the reward of the task",
     plant=lambda: patched("truing.algos.policy_algorithm:flatten", _everything_trained),
     expected=("MSK011",),
@@ -52,7 +52,7 @@ def _branches_copied(real):
 
 HISTORY_TRAINED_TWICE = Fault(
     name="history-trained-twice",
-    numbers=(170,),
+    numbers=(123,),
     what="where two calls continue one answer, it is trained in both samples",
     plant=lambda: patched("truing.rollouts.programs.run:finished_rollout", _branches_copied),
     expected=("MSK011",),
@@ -70,7 +70,7 @@ def _last_turn_lost(real):
 
 LAST_CALL_LOST = Fault(
     name="last-call-lost",
-    numbers=(170,),
+    numbers=(123,),
     what="the answer to the last call of a program is in no sample",
     plant=lambda: patched("truing.rollouts.programs.run:finished_rollout", _last_turn_lost),
     expected=("MSK011",),
@@ -94,7 +94,7 @@ def _exchanged(real):
 
 ANSWERS_EXCHANGED = Fault(
     name="answers-exchanged",
-    numbers=(170,),
+    numbers=(123,),
     what="programs get answers that were sampled for other rollouts",
     plant=lambda: patched("truing.rollouts.programs.call:RolloutCall.deliver", _exchanged),
     expected=("MSK011",),
@@ -103,7 +103,7 @@ ANSWERS_EXCHANGED = Fault(
 
 GIVEN_UP_CALLS_TRAINED = Fault(
     name="given-up-calls-trained",
-    numbers=(170,),
+    numbers=(123,),
     what="an answer is trained whose client had gone away",
     plant=lambda: patched(
         "truing.rollouts.programs.rollout:ProgramRollout.delivered",

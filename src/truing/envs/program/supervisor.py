@@ -144,7 +144,7 @@ class Supervisor:
         """Return whether the workspace is too large, as of the last look."""
         began = time.monotonic()
         if now or began >= self._disk_at:
-            self._disk = disk_usage(self._request["workspace"])
+            self._disk = disk_usage(self._request["folder"])
             took = time.monotonic() - began
             self._disk_at = began + max(DISK_TICK, took / DISK_SHARE)
         return self._disk > self._request["max_disk"]
@@ -243,7 +243,8 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -10)  # to be heard among many processes
     result = Supervisor(request).run()
     if request["afterwards"]:
-        subprocess.run(request["afterwards"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        client = {"env": request["variables"], "stdin": subprocess.DEVNULL, "capture_output": True}
+        subprocess.run(request["afterwards"], check=False, **client)
     if os.getppid() == request["parent"]:
         json.dump(result, sys.stdout)
 

@@ -31,7 +31,8 @@ from truing.engines.open_engine import open_engine
 from truing.models.load import LoadedModel, load
 from truing.models.load_policy import load_policy
 from truing.rewards import Rewards
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Task

@@ -40,7 +40,7 @@ from truing.models.load_policy import add_adapter
 from truing.record import RunReader
 from truing.record.new_run_dir import new_run_dir
 from truing.rewards import RewardFn, Rewards, rewards_by_name
-from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.run_tasks import check_eval_tasks
 from truing.terminal.progress import ProgressDisplay

@@ -59,7 +59,7 @@ def stop_ids(tokenizer):
 
 def run_episode(chat, *draws, task=TASK, reply="moon"):
     """An episode: ``draws`` make the ids of a turn from the attempt, and ``reply`` answers each call."""
-    attempt = Attempt(task, "g", ("key",), *start_dialogue(chat, task), None)
+    attempt = Attempt(task, ("key",), *start_dialogue(chat, task), group_id="g", episode=None)
     for i, draw in enumerate(draws):
         if i:
             calls = enumerate(attempt.last_message.calls)

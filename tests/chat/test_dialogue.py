@@ -185,7 +185,7 @@ def test_half_characters_keep_their_bytes(speak):
 
 def test_a_turn_that_ends_by_length_ends_the_episode(speak):
     chat = speak("trl/qwen2_5")
-    attempt = Attempt(TASK, "g", ("key",), *start_dialogue(chat, TASK), None)
+    attempt = Attempt(TASK, ("key",), *start_dialogue(chat, TASK), group_id="g", episode=None)
     ids = chat.tokenizer("<tool_call>\n{", add_special_tokens=False)["input_ids"]
     cut = completion(ids)
     attempt.add_turn(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}))

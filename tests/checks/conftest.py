@@ -5,7 +5,7 @@ import pytest
 from truing.chat import Chat, make_chat
 from truing.checks import check
 from truing.config import EpisodeConfig
-from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.episode_context import EpisodeContext
 from truing.types.sampling_params import SamplingParams
 
 

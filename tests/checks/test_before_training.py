@@ -9,7 +9,7 @@ from truing.config import EpisodeConfig
 from truing.errors import DataError, ModelError, RewardError
 from truing.models import tiny as tiny_model
 from truing.record import RunReader
-from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.episode_context import EpisodeContext
 from truing.trainer.startup_checks import check_demonstrations, task_findings, task_report
 from truing.types.sampling_params import SamplingParams
 

@@ -12,7 +12,8 @@ from truing.engines.local.engine import LocalEngine
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.rewards import GradeResult
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task

@@ -12,7 +12,8 @@ from truing.envs.tools import ToolEpisode, tool
 from truing.envs.wrappers import with_changed_tasks, with_rewards, with_tools
 from truing.errors import DataError
 from truing.rewards import grade
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import DemonstrationTurns
 from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Task

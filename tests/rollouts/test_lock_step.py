@@ -9,7 +9,8 @@ import torch
 from truing.chat import make_chat
 from truing.config import EpisodeConfig
 from truing.engines.local.engine import LocalEngine
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingParams

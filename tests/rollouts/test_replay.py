@@ -11,7 +11,8 @@ from truing.engines.local.engine import LocalEngine
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.rewards import GradeResult
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.message import ToolCall, ToolSpec, tool_message
 from truing.types.rollout import Task

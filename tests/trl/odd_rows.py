@@ -13,7 +13,8 @@ from truing.config import EpisodeConfig
 from truing.envs import make_env
 from truing.models.load import load_tokenizer
 from truing.models.resolve import resolve_model
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import DemonstrationTurns
 from truing.trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
 from truing.types.sampling_params import RAW

@@ -24,7 +24,12 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
     samples, first_turn = [], 0
     for sample_id, turns in turns_by_sample(rollout).items():
         rewards = rollout.turn_rewards[first_turn : first_turn + len(turns)] or (math.nan,) * len(turns)
-        samples.append(_sample(rollout, turns, rewards, sample_id, mask))
+        sample = _sample(rollout, turns, rewards, sample_id, mask)
+        if rollout.sample_messages:
+            sample = replace(sample, messages=rollout.sample_messages[len(samples)])
+        samples.append(
+            sample if turns[0].trained else without_loss_terms(sample, Excluded.OTHER_CONVERSATION)
+        )
         first_turn += len(turns)
     if rollout.status is Status.TRUNCATED:
         samples[-1] = replace(samples[-1], truncated=True)
@@ -47,10 +52,10 @@ def as_demonstration(rollout: Rollout) -> Rollout:
     )
 
 
-def without_loss_terms(sample: Sample) -> Sample:
-    """Return a sample that is recorded but enters no loss term."""
+def without_loss_terms(sample: Sample, reason: Excluded = Excluded.NOT_KEPT) -> Sample:
+    """Return a sample that is recorded but enters no loss term; each of its tokens records the reason."""
     off = torch.zeros_like(sample.policy_mask)
-    sample = without_policy_term(sample, Excluded.NOT_KEPT)
+    sample = without_policy_term(sample, reason)
     return replace(sample, kl_mask=off, value_mask=off, supervised_mask=off)
 
 
@@ -75,7 +80,7 @@ def _sample(
         prefilled = bool((turn.context_origin == Origin.FORCED).any())
         forced += [torch.full((context + generated,), prefilled)]
         sampled_by = (turn.finish_reason, turn.sampler_version, turn.weight_digest)
-        spans.append(TurnSpan(start, length, *sampled_by, reward))
+        spans.append(TurnSpan(start, length, *sampled_by, reward, turn.call))
     origin, structure, sampler_logprob = torch.cat(origins), torch.cat(structures), torch.cat(logprobs)
     excluded = exclusion_reasons(origin, structure, torch.cat(forced), mask)
     return Sample.with_defaults(

@@ -12,7 +12,7 @@ from truing.checks.text_report import finding_lines, report_lines
 from truing.checks.trial_episodes import TrialRun, run_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
-from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.episode_context import EpisodeContext
 from truing.types.rollout import Task
 from truing.utils.format import escape_control
 

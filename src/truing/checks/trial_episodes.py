@@ -14,7 +14,8 @@ from truing.engines.base import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import GradeResult
 from truing.rollouts.attempt import Attempt
-from truing.rollouts.collect import EpisodeContext, TurnSource, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext, TurnSource
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
 from truing.rollouts.workers import EnvWorkers
 from truing.types.message import AssistantMessage

@@ -18,6 +18,7 @@ class Dialect(Protocol):
     """One API: how its requests are read and its replies written."""
 
     path: str  # such as /v1/chat/completions
+    key_variable: str  # of the environment, from which its clients take the key
 
     def key(self, headers: Mapping[str, str]) -> str | None:
         """Return the key of a request, from its headers (lower-case names); None if it has none."""

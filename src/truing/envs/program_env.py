@@ -1,4 +1,4 @@
-"""The interface of environments whose episodes are programs, which talk to the policy through the endpoint."""
+"""The interface of environments whose episodes are programs that talk to the policy through an endpoint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class CallRules:
 
     # options of sampling, by OpenAI's names, that programs may ask for and do not get: the recipe's count
     override: frozenset[str] = frozenset()
-    # whether a conversation is trained, by its first call and whether that is the program's first conversation
+    # whether a conversation is trained, by its first call and whether it is the program's first conversation
     trains: Callable[[ModelCall, bool], bool] = lambda call, first: first
     max_calls: int = 64  # of a rollout; further ones are refused
 

@@ -22,6 +22,7 @@ def episode_metrics(table: StepTable) -> dict[str, float]:
     return (
         _endings(list(rollouts.values()))
         | _turns_and_tools(table.samples, rollouts)
+        | _programs(list(rollouts.values()))
         | _masks(table)
         | _families(table)
     )
@@ -51,12 +52,28 @@ def _turns_and_tools(samples: Sequence[SampleFacts], rollouts: Mapping[str, Samp
     }
 
 
+def _programs(rollouts: Sequence[SampleFacts]) -> dict[str, float]:
+    """Return what became of the calls of programs, per rollout; nothing without a program's call."""
+    of_programs = [each.outcome for each in rollouts if any(turn.call for turn in each.turns)]
+    if not of_programs:
+        return {}
+    notes = [note for outcome in of_programs for note in outcome["calls"]]
+    refused = sum(len(outcome.get("refused", ())) for outcome in of_programs)
+    counts = {"calls": len(notes), "refused_calls": refused} | {
+        f"{kind}_calls": sum(kind in note for note in notes)
+        for kind in ("restart", "untrained", "undelivered", "overridden")
+    }
+    return {f"program/{name}_mean": count / len(of_programs) for name, count in counts.items()}
+
+
 def _masks(table: StepTable) -> dict[str, float]:
     """Return shares of SAMPLED tokens that are not trained, by reason."""
     if not table.sampled.any():
         return {}
     reason_K = table.streams["excluded"][table.sampled]
-    reasons = (Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT)
+    reasons = [Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT]
+    if any(turn.call for sample in table.samples for turn in sample.turns):
+        reasons.append(Excluded.OTHER_CONVERSATION)
     metrics = {f"masked/{reason.name.lower()}": _share(reason_K == reason) for reason in reasons}
     return metrics | {"tokens/structure_share": _share(table.streams["structure"][table.sampled])}
 

@@ -111,6 +111,17 @@ ROLLOUT_METRICS = (
         "sample.",
         "",
     ),
+    *(
+        Metric(f"program/{name}_mean", "calls/rollout", f"Calls of a program {which}.", "no program called")
+        for name, which in {
+            "calls": "to the policy that were sampled",
+            "refused_calls": "that were refused",
+            "restart_calls": "that begin a conversation of their own, or a new sample of one",
+            "untrained_calls": "in conversations that the recipe does not train",
+            "undelivered_calls": "whose answer no client got; they are in no sample",
+            "overridden_calls": "that asked for other sampling than the recipe's, which overrides it",
+        }.items()
+    ),
     Metric("tools/calls_mean", "calls/rollout", "Well-formed tool calls, per rollout.", ""),
     Metric(
         "tools/valid_share",
@@ -139,6 +150,7 @@ ROLLOUT_METRICS = (
             "not_kept": "their rollout failed, is alone in its group, has too low a reward, or is in "
             "a dropped group",
             "cut": 'their rollout was cut (gates.truncated = "mask")',
+            "other_conversation": "they are of a program's conversation that the recipe does not train",
         }.items()
     ),
     *(

@@ -74,6 +74,7 @@ TURN = pa.struct(
         "sampler_version": pa.int64(),
         "weight_digest": pa.string(),
         "reward": pa.float64(),
+        "call": pa.int64(),
     }
 )
 JSON_COLUMNS = ("sampling_params", "reward_parts", "messages", "outcome")

@@ -1,21 +1,19 @@
 """One rollout in progress: its messages, its sampled turns, and how it ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from truing.chat import Chat, Dialogue, TurnContext, add_turn, decode_reply, observe, read_turn
+from truing.chat import Chat, TurnContext, observe
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
-from truing.types.message import AssistantMessage, Message
-from truing.types.rollout import Rollout, Task, Turn
+from truing.rollouts.conversation import Conversation
+from truing.types.message import Message
+from truing.types.rollout import Rollout, Turn
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.token import Origin
-from truing.types.turn_routes import routes_of_turn
 
 TOOL_REMEDY = (
     "fix the tool or the environment; where a call is the model's mistake (an unknown name, say), raise"
@@ -24,19 +22,12 @@ TOOL_REMEDY = (
 """The remedy where rollouts fail: what ends them is an exception of a tool or of an environment."""
 
 
-@dataclass(eq=False)
-class Attempt:
-    """A rollout of a task; ``status`` is None while it is in progress."""
+@dataclass(eq=False, kw_only=True)
+class Attempt(Conversation):
+    """A rollout of a task as one conversation; ``status`` is None while it is in progress."""
 
-    task: Task
     group_id: str
-    key: tuple[object, ...]
-    dialogue: Dialogue
-    context: TurnContext
     episode: int | None  # its id; None if the environment has no episodes: the rollout is one turn
-    turns: list[Turn] = field(default_factory=list)
-    text: str = ""
-    last_message: AssistantMessage = field(default_factory=AssistantMessage)
     status: Status | None = None
     ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""
@@ -50,51 +41,10 @@ class Attempt:
         episode = None if self.episode is None else self.key
         return Request(self.dialogue.token_ids, key, episode=episode)
 
-    @property
-    def forced_ids(self) -> Tensor:
-        """The prefilled ids [F] of the next turn; the policy does not choose them."""
-        return self.context.token_ids[self.context.origin == Origin.FORCED]
-
-    def force_prefix(self, ids: Tensor) -> None:
-        """Prefill the next turn with ids [F]."""
-        forced = torch.full((len(ids),), Origin.FORCED, dtype=torch.uint8)
-        context, dialogue = self.context, self.dialogue
-        self.context = replace(
-            context,
-            token_ids=torch.cat([context.token_ids, ids]),
-            origin=torch.cat([context.origin, forced]),
-        )
-        self.dialogue = replace(dialogue, token_ids=torch.cat([dialogue.token_ids, ids]))
-
     def add_turn(self, chat: Chat, completion: Completion) -> None:
-        """Append a sampled turn."""
-        forced = self.forced_ids
-        self.last_message, structure = read_turn(chat, self.dialogue, forced, completion.token_ids)
-        self.text = decode_reply(chat, torch.cat([forced, completion.token_ids]))
-        finish = completion.finish_reason
-        if finish is FinishReason.STOP and self.last_message.calls:
-            finish = FinishReason.TOOL
-        self.turns.append(
-            Turn(
-                context_ids=self.context.token_ids,
-                context_origin=self.context.origin,
-                token_ids=completion.token_ids,
-                origin=completion.origin,
-                structure=structure,
-                sampler_logprob=completion.logprob.to(torch.float32),
-                finish_reason=finish,
-                sampler_version=completion.version,
-                weight_digest=completion.weight_digest,
-                support=completion.support,
-                restart_reason=self.context.restart_reason,
-                routes=routes_of_turn(
-                    completion.routes, len(self.context.token_ids) + len(completion.token_ids)
-                ),
-                prompt_hash=completion.prompt_hash,
-            )
-        )
-        self.dialogue = add_turn(chat, self.dialogue, forced, completion.token_ids, self.last_message)
-        if finish is FinishReason.LENGTH:
+        """Append a sampled turn; one that reached ``max_new_tokens`` ends the rollout."""
+        super().add_turn(chat, completion)
+        if completion.finish_reason is FinishReason.LENGTH:
             self.end(Status.TRUNCATED, EndedBy.LENGTH)
 
     def observe(
@@ -115,21 +65,6 @@ class Attempt:
         """End the rollout."""
         self.status, self.ended_by, self.error = status, by, error
 
-    def _empty_turn(self) -> Turn:
-        """Return the turn of a rollout that failed before its first turn, so that its prompt is recorded."""
-        empty = torch.empty(0)
-        return Turn(
-            context_ids=self.context.token_ids,
-            context_origin=self.context.origin,
-            token_ids=empty.long(),
-            origin=empty.to(torch.uint8),
-            structure=empty.bool(),
-            sampler_logprob=empty,
-            finish_reason=FinishReason.ERROR,
-            sampler_version=0,
-            weight_digest="",
-        )
-
     def to_rollout(self, sampling_params: SamplingParams, index: int) -> Rollout:
         """Return it as a rollout without a reward; ``index`` is its index in the group."""
         assert self.status is not None  # the loop runs until then
@@ -137,7 +72,7 @@ class Attempt:
             rollout_id=f"{self.group_id}/{index}",
             group_id=self.group_id,
             task=self.task,
-            turns=tuple(self.turns) or (self._empty_turn(),),
+            turns=tuple(self.turns) or (empty_turn(self.context),),
             text=self.text,
             status=self.status,
             sampling_params=sampling_params,
@@ -147,6 +82,22 @@ class Attempt:
             ended_by=self.ended_by,
             error=self.error,
         )
+
+
+def empty_turn(context: TurnContext) -> Turn:
+    """Return the turn of a rollout that failed before its first turn, so that its prompt is recorded."""
+    empty = torch.empty(0)
+    return Turn(
+        context_ids=context.token_ids,
+        context_origin=context.origin,
+        token_ids=empty.long(),
+        origin=empty.to(torch.uint8),
+        structure=empty.bool(),
+        sampler_logprob=empty,
+        finish_reason=FinishReason.ERROR,
+        sampler_version=0,
+        weight_digest="",
+    )
 
 
 def _cap(message: Message, limit: int) -> Message:

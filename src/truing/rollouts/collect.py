@@ -7,80 +7,25 @@ rollout goes on as soon as its own turn is sampled and its own environment has r
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-from truing.chat import Chat, start_dialogue
-from truing.config import EpisodeConfig
-from truing.engines.base import Completion
-from truing.envs.base import Env, MultiTurnEnv
+from truing.chat import start_dialogue
+from truing.envs.base import MultiTurnEnv
+from truing.envs.program_env import ProgramEnv
 from truing.errors import DataError, NoReward, RewardCrash, SkipGroup
 from truing.rewards import GradeResult, prepare
 from truing.rollouts.attempt import Attempt
-from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, open_workers, run_calls
+from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
+from truing.rollouts.programs.run import collect_programs
+from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, run_calls
 from truing.rollouts.workers.calls import reply_name
 from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
-from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
 from truing.utils.phase_clock import phase
 
 GradeFn = Callable[[Rollout], GradeResult]
-
-EndedFn = Callable[[int, int], None]
-"""Called while rollouts run, with the number of ended ones and of all."""
-
-
-class RunningTurns(Protocol):
-    """Turns that are being sampled."""
-
-    @property
-    def unfinished(self) -> int:
-        """Rollouts whose next turn is not finished."""
-        ...
-
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        """Begin the next turn of each rollout."""
-        ...
-
-    def step(self) -> list[tuple[Attempt, Completion]]:
-        """Sample further, and return the turns that finished; it may wait some milliseconds."""
-        ...
-
-    def release(self, attempt: Attempt) -> None:
-        """Free what is cached for a rollout that has ended."""
-        ...
-
-
-class TurnSource(Protocol):
-    """Gives the next turn of each rollout: the policy, or the demonstrations."""
-
-    def running_turns(self) -> AbstractContextManager[RunningTurns]:
-        """Return the turns of one collection."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class EpisodeContext:
-    """What every rollout shares: chat template, environment, sampling parameters and limits."""
-
-    chat: Chat
-    env: Env
-    sampling_params: SamplingParams
-    limits: EpisodeConfig
-    context_length: int
-    workers: EnvWorkers | None = None  # None: each ``running_workers`` opens and closes its own
-
-    @contextmanager
-    def running_workers(self) -> Iterator[EnvWorkers]:
-        """Return the workers of the environment."""
-        if self.workers is not None:
-            yield self.workers
-            return
-        with closing(open_workers(self.env, self.limits)) as workers:
-            yield workers
 
 
 def collect(
@@ -102,29 +47,45 @@ def collect(
     """
     numbered = dict(zip(indices or range(len(tasks)), tasks, strict=True))
     with context.running_workers() as workers:
-        attempts = _start_attempts(numbered, group_size, context, key)
-        try:
-            _open_episodes(attempts, context, workers)
-            with turn_source.running_turns() as turns:
-                _run_attempts(attempts, turns, context, workers, on_ended)
-            _read_outcomes(attempts, context, workers)
-        finally:
-            workers.close_episodes(each.episode for each in attempts if each.episode is not None)
-        groups = [
-            [attempt.to_rollout(context.sampling_params, k) for k, attempt in enumerate(members)]
-            for members in _split(attempts, group_size)
-        ]
+        if isinstance(context.env, ProgramEnv):
+            rollouts = collect_programs(numbered, group_size, context, turn_source, key, on_ended)
+        else:
+            rollouts = _collect_episodes(numbered, group_size, context, turn_source, key, workers, on_ended)
+        groups = list(_split(rollouts, group_size))
         if grade is not None:
             with phase("reward"):
-                each = (rollout for group in groups for rollout in group)
-                prepare(context.env.rewards, [one for one in each if one.status is not Status.ERROR])
+                prepare(context.env.rewards, [each for each in rollouts if each.status is not Status.ERROR])
                 groups = list(workers.map(partial(_grade_group, grade=grade), groups))
     return [RolloutGroup(group[0].group_id, group[0].task, tuple(group)) for group in groups]
 
 
-def _split(attempts: Sequence[Attempt], size: int) -> Iterator[Sequence[Attempt]]:
+def _collect_episodes(
+    tasks: Mapping[int, Task],
+    group_size: int,
+    context: EpisodeContext,
+    turn_source: TurnSource,
+    key: tuple[object, ...],
+    workers: EnvWorkers,
+    on_ended: EndedFn | None,
+) -> list[Rollout]:
+    """Return the rollouts of tasks in episodes of the environment, without rewards, group by group."""
+    attempts = _start_attempts(tasks, group_size, context, key)
+    try:
+        _open_episodes(attempts, context, workers)
+        with turn_source.running_turns() as turns:
+            _run_attempts(attempts, turns, context, workers, on_ended)
+        _read_outcomes(attempts, context, workers)
+    finally:
+        workers.close_episodes(each.episode for each in attempts if each.episode is not None)
+    return [
+        attempt.to_rollout(context.sampling_params, index % group_size)
+        for index, attempt in enumerate(attempts)
+    ]
+
+
+def _split(rollouts: Sequence[Rollout], size: int) -> Iterator[Sequence[Rollout]]:
     """Return the rollouts of each task."""
-    return (attempts[first : first + size] for first in range(0, len(attempts), size))
+    return (rollouts[first : first + size] for first in range(0, len(rollouts), size))
 
 
 def _start_attempts(
@@ -133,7 +94,7 @@ def _start_attempts(
     """Return all rollouts before their first turn."""
     dialogues = {index: start_dialogue(context.chat, task) for index, task in tasks.items()}
     return [
-        Attempt(task, "/".join(map(str, (*key, index))), (*key, index, k), *dialogues[index], None)
+        Attempt(task, (*key, index, k), *dialogues[index], group_id=group_id(*key, index), episode=None)
         for index, task in tasks.items()
         for k in range(group_size)
     ]
@@ -159,7 +120,7 @@ def _id(attempt: Attempt) -> int:
 
 def _run_attempts(
     attempts: Sequence[Attempt],
-    turns: RunningTurns,
+    turns: RunningTurns[Attempt],
     context: EpisodeContext,
     workers: EnvWorkers,
     on_ended: EndedFn | None,
@@ -195,7 +156,7 @@ def _run_attempts(
         replies.shut_down()
 
 
-def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns, deadline: float) -> None:
+def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns[Attempt], deadline: float) -> None:
     """Begin the next turn of each rollout; beyond the deadline end them."""
     if time.monotonic() <= deadline:
         turns.add(attempts)
@@ -204,14 +165,14 @@ def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns, deadline: flo
         attempt.end(Status.TRUNCATED, EndedBy.TIME)
 
 
-def _is_unfinished(attempt: Attempt, turns: RunningTurns) -> bool:
+def _is_unfinished(attempt: Attempt, turns: RunningTurns[Attempt]) -> bool:
     """Whether a rollout has not ended; free what is cached for one that has."""
     if attempt.status is not None:
         turns.release(attempt)
     return attempt.status is None
 
 
-def _expects_reply(attempt: Attempt, turns: RunningTurns) -> bool:
+def _expects_reply(attempt: Attempt, turns: RunningTurns[Attempt]) -> bool:
     """Whether the environment replies to a rollout's last turn; a rollout without an episode is done."""
     if attempt.status is None and attempt.episode is None:
         attempt.end(Status.DONE, EndedBy.ENVIRONMENT)

@@ -15,9 +15,12 @@ from truing.distributed.ranks import Ranks
 from truing.engines.base import Engine, Publish, Receipt, joint_receipt
 from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, PromptKey, Split, prompt_key
+from truing.envs.program_env import ProgramEnv
 from truing.models.forward.score import causal_model
 from truing.models.policy import Policy
-from truing.rollouts.collect import EndedFn, EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.endpoint import ProgramEndpoint, open_endpoint
+from truing.rollouts.episode_context import EndedFn, EpisodeContext
 from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.run_tasks import loss_count, run_tasks
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
@@ -42,6 +45,7 @@ class Sampler:
     chat: Chat
     grammars: CallGrammars | None
     workers: EnvWorkers
+    endpoint: ProgramEndpoint | None  # of an environment of programs
     context_length: int  # of the model; the engine's may be shorter
     ranks: Ranks  # with a group of their own, since a second thread may sample
 
@@ -58,8 +62,10 @@ class Sampler:
         return joint_receipt(self.ranks.gather_results("the publication", publish))
 
     def close(self) -> None:
-        """Close the engine, and end the workers."""
+        """Close the engine, and end the workers and the endpoint."""
         self.workers.close()
+        if self.endpoint is not None:
+            self.endpoint.close()
         self.engine.close()
 
     def collect_rollouts(
@@ -120,7 +126,13 @@ class Sampler:
     def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
         """Return what episodes need besides tasks."""
         return EpisodeContext(
-            self.chat, self.env, sampling_params, self.episode, self.engine.context_length, self.workers
+            self.chat,
+            self.env,
+            sampling_params,
+            self.episode,
+            self.engine.context_length,
+            self.workers,
+            self.endpoint,
         )
 
     @cached_property
@@ -158,6 +170,7 @@ def open_sampler(recipe: Recipe, policy: Policy, env: Env, splits: Mapping[Split
     with ExitStack() as opened:
         workers = open_workers(env, recipe.episode, [*splits["train"], *splits["eval"]])
         opened.callback(workers.close)
+        endpoint = opened.enter_context(closing(open_endpoint())) if isinstance(env, ProgramEnv) else None
         engine = ranks.together(
             "opening the engine",
             lambda: opened.enter_context(closing(open_engine(recipe, loaded, policy.whole_module, ranks))),
@@ -174,6 +187,7 @@ def open_sampler(recipe: Recipe, policy: Policy, env: Env, splits: Mapping[Split
             chat=chat,
             grammars=grammars,
             workers=workers,
+            endpoint=endpoint,
             context_length=loaded.context_length,
             ranks=ranks.with_own_group(),
         )

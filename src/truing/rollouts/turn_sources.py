@@ -1,9 +1,10 @@
-"""Sources of a rollout's turns: the policy, through its sampler, or the demonstrations."""
+"""Sources of a conversation's turns: the policy, through its sampler, or the demonstrations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,13 +14,15 @@ from truing.chat.encode import ANCHOR, encode_after
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Engine, Request, RunningBatch
 from truing.errors import DataError
-from truing.rollouts.attempt import Attempt
+from truing.rollouts.conversation import Conversation
 from truing.types.message import AssistantMessage
 from truing.types.rollout import DemonstratedText, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 from truing.utils.rng import uniforms
+
+C = TypeVar("C", bound=Conversation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,78 +36,78 @@ class PolicyTurns:
     grammars: CallGrammars | None = None  # constrain the calls of tasks with tools to their schemas
 
     @contextmanager
-    def running_turns(self) -> "Iterator[SampledTurns]":
+    def running_turns(self) -> "Iterator[SampledTurns[Any]]":
         """Return the turns of one collection; what is unfinished at its end is dropped."""
         with self.engine.running_batch(self.sampling_params) as batch:
             yield SampledTurns(self, batch)
 
-    def request(self, attempt: Attempt) -> Request:
+    def request(self, conversation: Conversation) -> Request:
         """Return the request for the next turn, with its forced prefix and its grammar if it has one."""
-        key, prompt = attempt.request.rng_key, attempt.request.prompt_ids
+        key, prompt = conversation.request.rng_key, conversation.request.prompt_ids
         max_forced = self.sampling_params.max_prompt_length(self.engine.context_length) - len(prompt)
         is_forced = self.force_rate and uniforms(1, *key, "force").item() < self.force_rate
         if is_forced and len(self.forced_ids) <= max_forced:
-            attempt.force_prefix(self.forced_ids)
-        if self.grammars is None or not attempt.task.tools:
-            return attempt.request
+            conversation.force_prefix(self.forced_ids)
+        if self.grammars is None or not conversation.dialogue.tools:
+            return conversation.request
         return replace(
-            attempt.request,
-            make_matcher=partial(self.grammars.turn_matcher, attempt.dialogue, attempt.forced_ids),
+            conversation.request,
+            make_matcher=partial(self.grammars.turn_matcher, conversation.dialogue, conversation.forced_ids),
         )
 
 
-class SampledTurns:
+class SampledTurns(Generic[C]):
     """Turns that an engine is sampling."""
 
     def __init__(self, source: PolicyTurns, batch: RunningBatch) -> None:
         self._source, self._batch = source, batch
-        self._attempts: dict[int, tuple[Request, Attempt]] = {}  # by the request's identity
+        self._conversations: dict[int, tuple[Request, C]] = {}  # by the request's identity
 
     @property
     def unfinished(self) -> int:
-        """Rollouts whose next turn is not finished."""
-        return len(self._attempts)
+        """Conversations whose next turn is not finished."""
+        return len(self._conversations)
 
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        """Begin the next turn of each rollout."""
-        requests = [self._source.request(attempt) for attempt in attempts]
-        for request, attempt in zip(requests, attempts, strict=True):
-            self._attempts[id(request)] = request, attempt
+    def add(self, conversations: Sequence[C]) -> None:
+        """Begin the next turn of each conversation."""
+        requests = [self._source.request(conversation) for conversation in conversations]
+        for request, conversation in zip(requests, conversations, strict=True):
+            self._conversations[id(request)] = request, conversation
         self._batch.add(requests)
 
-    def step(self) -> list[tuple[Attempt, Completion]]:
+    def step(self) -> list[tuple[C, Completion]]:
         """Sample further, and return the turns that finished."""
-        if not self._attempts:
+        if not self._conversations:
             return []
-        return [(self._attempts.pop(id(request))[1], turn) for request, turn in self._batch.step()]
+        return [(self._conversations.pop(id(request))[1], turn) for request, turn in self._batch.step()]
 
-    def release(self, attempt: Attempt) -> None:
-        """Free what is cached for a rollout that has ended."""
-        self._batch.release(attempt.key)
+    def release(self, conversation: C) -> None:
+        """Free what is cached for a conversation that has ended."""
+        self._batch.release(conversation.key)
 
 
-class KnownTurns:
-    """Turns that need no sampling: ``next_turn`` gives that of a rollout at once."""
+class KnownTurns(Generic[C]):
+    """Turns that need no sampling: ``next_turn`` gives that of a conversation at once."""
 
-    def __init__(self, next_turn: Callable[[Attempt], Completion]) -> None:
+    def __init__(self, next_turn: Callable[[C], Completion]) -> None:
         self._next_turn = next_turn
-        self._attempts: list[Attempt] = []
+        self._conversations: list[C] = []
 
     @property
     def unfinished(self) -> int:
-        """Rollouts whose next turn is not finished."""
-        return len(self._attempts)
+        """Conversations whose next turn is not finished."""
+        return len(self._conversations)
 
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        """Begin the next turn of each rollout."""
-        self._attempts += attempts
+    def add(self, conversations: Sequence[C]) -> None:
+        """Begin the next turn of each conversation."""
+        self._conversations += conversations
 
-    def step(self) -> list[tuple[Attempt, Completion]]:
+    def step(self) -> list[tuple[C, Completion]]:
         """Return the turns."""
-        attempts, self._attempts = self._attempts, []
-        return [(attempt, self._next_turn(attempt)) for attempt in attempts]
+        conversations, self._conversations = self._conversations, []
+        return [(conversation, self._next_turn(conversation)) for conversation in conversations]
 
-    def release(self, attempt: Attempt) -> None:
+    def release(self, conversation: C) -> None:
         """Do nothing: nothing is cached."""
 
 
@@ -114,31 +117,31 @@ class DemonstrationTurns:
 
     chat: Chat
 
-    def running_turns(self) -> AbstractContextManager[KnownTurns]:
+    def running_turns(self) -> AbstractContextManager[KnownTurns[Any]]:
         """Return the turns of one collection."""
         return nullcontext(KnownTurns(self._next))
 
-    def _next(self, attempt: Attempt) -> Completion:
-        if isinstance(attempt.task.demonstration, DemonstratedText):
-            return _rest_of(attempt.task.demonstration)
-        turns = demonstration_turns(attempt.task)
-        if len(attempt.turns) == len(turns):
+    def _next(self, conversation: Conversation) -> Completion:
+        if isinstance(conversation.task.demonstration, DemonstratedText):
+            return _rest_of(conversation.task.demonstration)
+        turns = demonstration_turns(conversation.task)
+        if conversation.turn_index == len(turns):
             raise DataError(
-                f"the demonstration of task {attempt.task.task_id} ends before its episode does",
-                got=f"{len(turns)} turns, then {attempt.dialogue.messages[-1]['content']!r:.200}",
+                f"the demonstration of task {conversation.task.task_id} ends before its episode does",
+                got=f"{len(turns)} turns, then {conversation.dialogue.messages[-1]['content']!r:.200}",
                 expected="a last turn that ends the episode",
             )
-        return demonstrated(self.chat, attempt, turns[len(attempt.turns)])
+        return demonstrated(self.chat, conversation, turns[conversation.turn_index])
 
 
-def demonstrated(chat: Chat, attempt: Attempt, message: AssistantMessage) -> Completion:
-    """Return a message as the next turn of a rollout, in the ids that the policy would sample."""
-    dialogue = attempt.dialogue
+def demonstrated(chat: Chat, conversation: Conversation, message: AssistantMessage) -> Completion:
+    """Return a message as the next turn of a conversation, in the ids that the policy would sample."""
+    dialogue = conversation.dialogue
     chat = chat.with_variables(dialogue.template_kwargs)
     try:
         return _demonstration(encode_reply(chat, dialogue.messages, message, dialogue.tools))
     except DataError as error:
-        raise error.of(attempt.task.where) from error
+        raise error.of(conversation.task.where) from error
 
 
 def _rest_of(text: DemonstratedText) -> Completion:

@@ -11,7 +11,7 @@ from truing.checks.result import check_result
 from truing.checks.trial_episodes import demonstration_turns, run_trial
 from truing.config import GrpoConfig, PolicyStage, Recipe
 from truing.errors import DataError, ModelError
-from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import no_demonstration
 from truing.types.rollout import DemonstratedText, Task
 

@@ -21,6 +21,7 @@ from truing.types.token_facts import (
     Null,
     Opening,
     Plain,
+    ProgramCalls,
     Prompts,
     Ratios,
     Routes,
@@ -57,6 +58,7 @@ class Facts(TypedDict, total=False):
     demonstrations: Demonstrations
     draws: Draws
     engine_prompts: EnginePrompts
+    program_calls: ProgramCalls
     forced_prefixes: ForcedPrefixes
     frozen: Digests
     generation_tokens: Mapping[Text, Count]  # in the loss, of the generation that a sample is from

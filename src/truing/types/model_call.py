@@ -14,6 +14,7 @@ class ModelCall:
 
     messages: tuple[Message, ...]  # as ``envs/conversations`` reads them
     tools: tuple[ToolSpec, ...] = ()
+    model: str = ""  # the name that it asks for; the policy answers whatever the name
     # what it asks of sampling, by OpenAI's names (``temperature``, ``top_p``, ``max_tokens``, ``stop``, …):
     # only what it sent, and nothing that cannot change an answer (``user``, ``metadata``, …)
     wanted: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -64,8 +64,8 @@ def hash_of_ids(token_ids: Tensor) -> str:
 class Turn:
     """One call of the sampler: the context ids added since the last turn, and the ids it sampled.
 
-    ``restart_reason`` is set where the chat template re-rendered earlier turns differently:
-    ``context_ids`` is then the whole prompt, and a new sample begins.
+    ``restart_reason`` is set where the chat template re-rendered earlier turns differently, or where another
+    conversation of a program begins: ``context_ids`` is then the whole prompt, and a new sample begins.
     """
 
     context_ids: Tensor  # [C] int64, PROMPT, TEMPLATE, TOOL or FORCED
@@ -84,6 +84,8 @@ class Turn:
     # engine computes with the next turn. None for a dense model, or if the engine returns no routes
     routes: Tensor | None = None
     prompt_hash: str = ""  # of all ids that the engine read before the turn; "" where no engine sampled it
+    call: int = 0  # the number of the program's call that it answers, from 1; 0 without a program
+    trained: bool = True  # False for a conversation of a program that the recipe does not train
 
     def __post_init__(self) -> None:
         check_same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
@@ -109,6 +111,9 @@ class Rollout:
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
     messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
+    # of a program's rollout, whose conversations differ: all messages of each sample
+    sample_messages: tuple[tuple[Message, ...], ...] = ()
+    answers: tuple[str, ...] = ()  # ids of the answers that its program got, as the endpoint wrote them
     # of the environment's messages, and at the end of its outcome, as the rollout's own episode gave them
     reply_hashes: tuple[str, ...] = ()
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state

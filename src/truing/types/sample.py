@@ -25,6 +25,7 @@ class TurnSpan:
     sampler_version: int
     weight_digest: str
     reward: float = math.nan  # the turn's share of the rollout's; NaN where turns are not judged
+    call: int = 0  # the number of the program's call that it answers, from 1; 0 without a program
 
 
 MASKS = ("structure", "policy_mask", "kl_mask", "value_mask", "supervised_mask")

@@ -32,6 +32,7 @@ class Excluded(IntEnum):
     FORCED_ACTION = 3  # its turn began with forced tokens, under mask = "action"
     NOT_KEPT = 4  # its rollout failed or was rejected (reward too low), or its group was dropped
     CUT = 5  # its rollout was truncated, under gates.truncated = "mask"
+    OTHER_CONVERSATION = 6  # of a program, which the recipe does not train
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,6 +76,21 @@ class EnginePrompts(TypedDict):
     position: NotRequired[Count]  # where that turn begins in its sample
 
 
+class ProgramCalls(TypedDict):
+    """The answers that programs got, beside the turns of the samples that train on them."""
+
+    answers: Count  # that programs got
+    foreign: Count  # got under the key of another rollout
+    missing: Count  # in no sample
+    repeated: Count  # in several samples, or several times in one
+    outside: Count  # trained tokens that are in no answer
+    untrained: Count  # trained tokens of conversations that are not to be trained
+    sample_id: NotRequired[Text]  # of the first of those tokens
+    position: NotRequired[Count]  # of that token
+    rollout: NotRequired[Text]  # of the first answer that is foreign, missing or repeated
+    call: NotRequired[Count]  # its number
+
+
 class GradedTexts(TypedDict):
     """Graded texts beside the decoded ids."""
 

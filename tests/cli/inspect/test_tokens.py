@@ -171,7 +171,7 @@ def test_tokens_are_colored_by_origin_and_underlined_where_trained():
 
 def test_render_is_pure_and_fits_a_narrow_terminal():
     console = Console(width=40, record=True, file=io.StringIO())
-    console.print(render({"sample_id": "\x1b"}, token_list(ONE, 0, list("abcd")), all_tokens=False))
+    console.print(render({"sample_id": "\x1b"}, [], token_list(ONE, 0, list("abcd")), all_tokens=False))
     assert r"\x1b" in console.export_text()
 
 

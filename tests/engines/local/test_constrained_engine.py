@@ -14,7 +14,8 @@ from truing.engines.local.engine import LocalEngine
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops.sampling import processed_logits, support_mask
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task

@@ -22,7 +22,8 @@ from truing.envs import make_env
 from truing.envs.tools import tool
 from truing.envs.wrappers import with_changed_tasks, with_rewards, with_tools
 from truing.errors import RecipeError, RewardCrash, RewardError
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import DemonstrationTurns
 from truing.rollouts.workers import open_workers
 from truing.types.rollout import Task

@@ -44,6 +44,7 @@ export async function sample(page, query, context) {
     ),
     rightAnswer(about),
     about.error ? h("pre", { class: "error" }, about.error) : null,
+    callTree(data.calls, query, about.sample),
     view.element,
     h(
       "details",
@@ -72,6 +73,34 @@ export async function sample(page, query, context) {
 function rightAnswer(about) {
   if (about.right === null) return null;
   return h("p", { class: "wrap" }, h("b", {}, "right answer "), h("code", {}, about.right));
+}
+
+// The calls of the program that made the rollout, each below the call that it continues.
+function callTree(calls, query, sample) {
+  if (!calls.length) return null;
+  return h(
+    "details",
+    { open: "" },
+    h("summary", {}, `${plural(calls.length, "call")} of the program`),
+    calls.map((call) => callLine(call, query, sample)),
+  );
+}
+
+function callLine(call, query, sample) {
+  const line = h(
+    "div",
+    {},
+    h("b", {}, `call ${call.call} `),
+    callSample(call, query, sample),
+    call.words ? h("span", { class: "quiet" }, `: ${call.words}`) : null,
+  );
+  line.style.paddingLeft = `${20 * (call.depth + 1)}px`;
+  return line;
+}
+
+function callSample(call, query, sample) {
+  if (!call.sample_id) return h("span", { class: "quiet" }, "in no sample");
+  return call.sample_id === sample ? "in this sample" : sampleLink(query, call.sample_id, { tint: query.tint });
 }
 
 function previousNext(query, data) {

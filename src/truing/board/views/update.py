@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from truing.analysis.program_calls import call_tree
 from truing.board.data.events import incidents_at
 from truing.board.data.run_view import RunView
 from truing.board.views.charts import metric_of, recipe_limits
@@ -51,6 +52,7 @@ def sample(run_view: RunView, stage: str, number: int, name: str, token: int) ->
         "before": names[index - 1] if index else None,
         "after": names[index + 1] if index + 1 < len(names) else None,
         "about": _sample_json(run_view, table, index),
+        "calls": [line._asdict() for line in call_tree(table, index)],
         "tokens": token_window(run_view, table, index, token),
         "messages": [_message(each) for each in table.samples[index].messages],
         "findings": sample_findings(run_view, step, table.samples[index]),

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from truing.analysis.program_calls import call_tree
 from truing.doctor.report.first_updates import first_tokens
 from truing.errors import RecordError
 from truing.record import Event
@@ -93,6 +94,11 @@ def sample_facts(table: StepTable, index: int) -> dict[str, Any]:
     }
 
 
+def call_facts(table: StepTable, index: int) -> list[dict[str, Any]]:
+    """Return the calls of the program that made the sample's rollout, in the order of their tree."""
+    return [line._asdict() for line in call_tree(table, index)]
+
+
 def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return each token's text, origin, masks and numbers; a number that is not recorded is NaN."""
     part = table.part(index)
@@ -101,6 +107,8 @@ def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[
     none = torch.zeros(len(table.sample_of_token), dtype=torch.uint8)  # of another trainer some are unknown
     names = ("token_ids", "origin", "excluded", *MASKS)
     exact = {name: table.streams.get(name, none)[part].tolist() for name in names}
+    turns = [turn for turn in table.samples[index].turns if turn.call]
+    call_of = {t: turn.call for turn in turns for t in range(turn.start, turn.end)}
     return [
         {
             "index": t,
@@ -109,6 +117,7 @@ def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[
             "origin": Origin(exact["origin"][t]).name,
             "masks": [name.removesuffix("_mask") for name in MASKS if exact[name][t]],
             "excluded": Excluded(exact["excluded"][t]).name,
+            **({"call": call_of.get(t)} if call_of else {}),
             **{name: float(stream_T[t]) for name, stream_T in numbers.items()},
         }
         for t in range(table.lengths[index])

@@ -34,17 +34,29 @@ Token = Mapping[str, Any]
 
 
 def render(
-    sample_facts: Mapping[str, Any], token_facts: Sequence[Token], *, all_tokens: bool
+    sample_facts: Mapping[str, Any],
+    calls: Sequence[Mapping[str, Any]],
+    token_facts: Sequence[Token],
+    *,
+    all_tokens: bool,
 ) -> RenderableType:
-    """Return what the terminal shows: the sample's facts, a legend, the token view, a table of tokens."""
+    """Return what the terminal shows: facts, calls of a program, a legend, the token view, a table."""
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
     facts = "  ".join(f"{TITLES.get(name, name)} {value}" for name, value in sample_facts.items())
     head = Text(escape_control(facts), style="bold")
-    return Group(
-        head, legend, Text(), token_view(token_facts), Text(), token_table(token_facts, all_tokens=all_tokens)
-    )
+    lines = [_call_line(call, of_sample=call["sample_id"] == sample_facts["sample_id"]) for call in calls]
+    tokens = token_view(token_facts), Text(), token_table(token_facts, all_tokens=all_tokens)
+    return Group(head, *lines, legend, Text(), *tokens)
+
+
+def _call_line(call: Mapping[str, Any], *, of_sample: bool) -> Text:
+    """Return a call of the rollout's program, below the call that it continues."""
+    where = "this sample" if of_sample else call["sample_id"] or "in no sample"
+    words = f": {call['words']}" if call["words"] else ""
+    text = f"{'  ' * call['depth']}call {call['call']} ({where}){words}"
+    return Text(escape_control(text), style="" if of_sample else "dim")
 
 
 def token_view(token_facts: Sequence[Token]) -> Text:
@@ -65,7 +77,8 @@ def token_table(token_facts: Sequence[Token], *, all_tokens: bool) -> Table:
     numbers = [name for name in NUMBER_COLUMNS if not all(math.isnan(token[name]) for token in token_facts)]
     idle = {name for name, number in TERM_NUMBERS.items() if number not in numbers}
     table = Table(box=None, pad_edge=False)
-    for name in ("t", "id", "text", "origin", "mask", *numbers):
+    by_call = ["call"] if "call" in token_facts[0] else []
+    for name in ("t", "id", "text", "origin", *by_call, "mask", *numbers):
         justify = "left" if name in ("text", "origin", "mask") else "right"
         table.add_column(name, justify=justify, no_wrap=name != "text", overflow="fold")
     for context, stretch in groupby(token_facts, key=lambda token: not all_tokens and _is_context(token)):
@@ -80,6 +93,7 @@ def token_table(token_facts: Sequence[Token], *, all_tokens: bool) -> Table:
                 str(token["id"]),
                 Text(escape_token(token["text"]), style=_style(token)),
                 token["origin"],
+                *(str(token[name] or "") for name in by_call),
                 " ".join([*masks, *_exclusion(token)]),
                 *("–" if math.isnan(token[name]) else f"{token[name]:.3g}" for name in numbers),
             )

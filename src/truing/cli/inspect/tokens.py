@@ -33,6 +33,7 @@ def tokens(
     """Show each token of a sample: its origin, whether it is trained, and its numbers."""
     from truing.cli.inspect.lost_updates import warn_of_lost_updates
     from truing.cli.inspect.one_sample import (
+        call_facts,
         choose_first_tokens,
         choose_sample,
         choose_step,
@@ -61,12 +62,14 @@ def tokens(
     index = choose_sample(table, sample)
     ids = table.streams["token_ids"][table.part(index)].tolist()
     facts, token_facts = sample_facts(table, index), token_list(table, index, decode(ids))
+    calls = call_facts(table, index)
     if as_json:
-        print(dump_json(facts | {"step": table.step, "tokens": token_facts}).decode())
+        of_program = {"calls": calls} if calls else {}
+        print(dump_json(facts | {"step": table.step} | of_program | {"tokens": token_facts}).decode())
     else:
         console = Console()
         console.width = max(console.width, MIN_WIDTH)
-        console.print(render(facts, token_facts, all_tokens=all_tokens))
+        console.print(render(facts, calls, token_facts, all_tokens=all_tokens))
 
 
 def _print_first_tokens(updates: Sequence[Mapping[str, Any]], as_json: bool) -> None:

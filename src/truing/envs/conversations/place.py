@@ -1,4 +1,4 @@
-"""The place of a value in a row, for errors."""
+"""The place of a value in a row, or in a request, for errors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ class Place:
     where: str  # the row
     column: str
     inside: str = ""
+    noun: str = "column"  # what a request calls a field
 
     def of(self, part: str) -> "Place":
         """Return the place of a part."""
@@ -27,7 +28,7 @@ class Place:
         """Return the error for a value that cannot be used."""
         shown = repr(got)
         return DataError(
-            f"column {self.column!r} of {self.where} cannot be used"
+            f"{self.noun} {self.column!r} of {self.where} cannot be used"
             + (f": {self.inside}" * bool(self.inside)),
             got=shown if len(shown) <= SHOWN else f"{shown[:SHOWN]} […]",
             expected=expected,

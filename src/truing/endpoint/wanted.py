@@ -1,0 +1,102 @@
+"""What a program asks of sampling, against what the recipe declares: only the recipe's is trained."""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from truing.endpoint.calls import CallRefused
+from truing.types.sampling_params import SamplingParams
+
+EVERYTHING = "all"
+"""The word in ``env.override`` for every option."""
+
+
+def _equal(asked: Any, declared: Any) -> bool:
+    return asked == declared
+
+
+def _same_top_k(asked: Any, declared: Any) -> bool:
+    return max(asked, 0) == declared  # vLLM has −1 where it is off
+
+
+def _at_least(asked: Any, declared: Any) -> bool:
+    return asked >= declared
+
+
+def _at_most(asked: Any, declared: Any) -> bool:
+    return asked <= declared
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """A sampling parameter that an option asks for."""
+
+    name: str
+    satisfies: Callable[[Any, Any], bool] = _equal  # whether what is declared does what is asked
+
+
+OPTIONS = {
+    **{
+        name: _Declared(name)
+        for name in ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
+    },
+    "repetition_penalty": _Declared("repetition_penalty"),
+    "top_k": _Declared("top_k", _same_top_k),
+    "max_tokens": _Declared("max_new_tokens", _at_least),
+    "min_tokens": _Declared("min_new_tokens", _at_most),
+}
+"""Options of requests that a recipe declares, by OpenAI's names and, beyond those, vLLM's."""
+
+
+def overridden(wanted: Mapping[str, Any], declared: SamplingParams, override: Set[str]) -> tuple[str, ...]:
+    """Return the options of a call that it does not get, since the recipe overrides them.
+
+    Args:
+        wanted: what a call asks for (``ModelCall.wanted``).
+        declared: how the policy samples in this rollout: an evaluation may be greedy.
+        override: options that programs may ask for and do not get (``CallRules.override``); "all" is all.
+
+    Raises:
+        CallRefused: The call asks for something else than is declared, which the recipe does not override. It
+            names each such option, with the remedy.
+    """
+    others = [name for name, asked in wanted.items() if not _is_declared(name, asked, declared)]
+    refused = [name for name in others if not {name, EVERYTHING} & override]
+    if refused:
+        raise CallRefused(400, _refusal({name: wanted[name] for name in refused}, declared))
+    return tuple(others)
+
+
+def _is_declared(name: str, asked: Any, declared: SamplingParams) -> bool:
+    """Whether the policy samples as an option asks."""
+    if name == "stop_token_ids":
+        return isinstance(asked, list) and all(each in declared.stop_ids for each in asked)
+    if name not in OPTIONS or not isinstance(asked, int | float) or isinstance(asked, bool):
+        return False
+    return OPTIONS[name].satisfies(asked, getattr(declared, OPTIONS[name].name))
+
+
+def _refusal(refused: Mapping[str, Any], declared: SamplingParams) -> str:
+    """Return the text of a refusal: what was asked, what is declared, the remedy."""
+    lines = [f"  {name} = {_shown(asked)}: {_of_recipe(name, declared)}" for name, asked in refused.items()]
+    names = ", ".join(f'"{name}"' for name in refused)
+    return "\n".join(
+        [
+            "the program asks the policy for what the recipe does not declare:",
+            *lines,
+            "remedy: take the option out of the program, set the recipe's key to the same, or write"
+            f" override = [{names}] in [env]: then the program gets what the recipe declares",
+        ]
+    )
+
+
+def _of_recipe(name: str, declared: SamplingParams) -> str:
+    if name not in OPTIONS:
+        return "the policy samples without it"
+    key = OPTIONS[name].name
+    return f"the recipe has sampling.{key} = {getattr(declared, key)}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]} […]"

@@ -1,0 +1,80 @@
+"""Calls of programs: the answers that programs got, beside the samples that train on them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from truing.measurements.measurement import Measurement
+from truing.types.facts import Facts
+from truing.types.rollout import Rollout
+from truing.types.sample import Sample
+from truing.types.status import Status
+from truing.types.token_facts import ProgramCalls
+
+
+class AnswersOfPrograms(Measurement):
+    """The answers that programs got, beside the turns of the samples, and the tokens that are trained."""
+
+    facts = ("program_calls",)
+    cost = "a look at the masks"
+
+    def after_step(self) -> Facts:
+        """Return what differs; nothing without a program."""
+        fact = program_call_fact(self.step.samples.rollouts, self.step.all_samples)
+        return {"program_calls": fact} if fact["answers"] else {}
+
+
+def program_call_fact(rollouts: Mapping[str, Rollout], samples: Iterable[Sample]) -> ProgramCalls:
+    """Return how answers and trained tokens differ from one turn, in one sample, for each answer."""
+    fact: ProgramCalls = {
+        "answers": 0,
+        "foreign": 0,
+        "missing": 0,
+        "repeated": 0,
+        "outside": 0,
+        "untrained": 0,
+    }
+    by_rollout: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_rollout.setdefault(sample.rollout_id, []).append(sample)
+    for name, rollout in rollouts.items():
+        if rollout.status is Status.ERROR or not rollout.answers:
+            continue
+        made = by_rollout.get(name, [])
+        fact["answers"] += len(rollout.answers)
+        _count_answers(fact, name, rollout.answers, made)
+        _count_tokens(fact, rollout, made)
+    return fact
+
+
+def _count_answers(fact: ProgramCalls, name: str, answers: Sequence[str], samples: Sequence[Sample]) -> None:
+    """Count the answers of a rollout that are not one turn of it."""
+    turns = Counter(turn.call for sample in samples for turn in sample.turns)
+    for answer in answers:
+        owner, _, number = answer.rpartition("-")
+        call = int(number)
+        kind = "foreign" if owner != name.replace("/", "-") else "missing" if not turns[call] else ""
+        kind = "repeated" if not kind and turns[call] > 1 else kind
+        if kind:
+            fact[kind] += 1
+            fact.setdefault("rollout", name)
+            fact.setdefault("call", call)
+
+
+def _count_tokens(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sample]) -> None:
+    """Count the trained tokens of a rollout that are in no answer, or in one that is not to be trained."""
+    untrained = {note["call"] for note in rollout.outcome["calls"] if "untrained" in note}
+    for sample in samples:
+        for kind, position in _wrong_tokens(sample, untrained):
+            fact[kind] += 1
+            fact.setdefault("sample_id", sample.sample_id)
+            fact.setdefault("position", position)
+
+
+def _wrong_tokens(sample: Sample, untrained: set[int]) -> Iterator[tuple[str, int]]:
+    """Yield the positions of a sample that are trained and should not be, with what is wrong there."""
+    call_of = {t: turn.call for turn in sample.turns for t in range(turn.start, turn.end)}
+    trained = sample.policy_mask | sample.supervised_mask
+    for position in trained.nonzero()[:, 0].tolist():
+        call = call_of.get(position)
+        if call is None or call in untrained:
+            yield ("outside" if call is None else "untrained"), position

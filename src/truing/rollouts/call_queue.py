@@ -1,0 +1,131 @@
+"""Calls between the endpoint's thread, which receives them, and the thread that samples."""
+
+import hashlib
+import queue
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from truing.endpoint.calls import CallRefused
+from truing.types.message import Message
+from truing.types.model_call import ModelCall, ModelReply
+
+ENDED = "the key names no rollout that runs: its program has ended"
+
+
+@dataclass(eq=False)
+class PendingCall:
+    """A call that waits for its answer."""
+
+    name: str  # of its rollout
+    call: ModelCall
+    answer: "Future[ModelReply]" = field(default_factory=Future[ModelReply])
+
+
+class CallQueue:
+    """Takes the calls of the rollouts that run; a key that names none of them is refused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: Mapping[str, str] = {}  # of the rollouts by key
+        self._rollouts: dict[str, str] = {}  # those that run
+        self._open: dict[str, list[PendingCall]] = {}  # of each rollout, those that may have no answer yet
+        self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
+        self._got: dict[str, list[str]] = {}  # ids of the replies that the clients of each rollout got
+        self._lost: set[str] = set()  # ids of replies whose client had gone away
+        self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
+
+    @contextmanager
+    def accepting(self, names: Sequence[str]) -> Iterator[Mapping[str, str]]:
+        """Accept the calls of rollouts, and yield their keys by name; at the end no call is left waiting."""
+        keys = {name: secrets.token_urlsafe(24) for name in names}
+        with self._lock:
+            self._names = {key: name for name, key in keys.items()}
+            self._rollouts = dict(self._names)
+            self._contents = {name: set() for name in names}
+            self._open = {name: [] for name in names}
+            self._got, self._lost = {name: [] for name in names}, set()
+        try:
+            yield keys
+        finally:
+            for name in names:
+                self.end(name)
+            self.take(0)
+
+    def end(self, name: str) -> None:
+        """Refuse further calls of a rollout, and those that wait: its program has ended, or is to end."""
+        with self._lock:
+            self._rollouts = {key: each for key, each in self._rollouts.items() if each != name}
+            waiting = [pending for pending in self._open.pop(name, ()) if not pending.answer.done()]
+        for pending in waiting:
+            refuse(pending, CallRefused(401, ENDED))
+
+    def answer(self, key: str, call: ModelCall) -> "Future[ModelReply]":
+        """Return the future answer to a call; the endpoint's thread calls this.
+
+        Raises:
+            CallRefused: The key names no rollout that runs.
+        """
+        with self._lock:
+            name = self._rollouts.get(key)
+            if name is None:
+                raise CallRefused(401, ENDED)
+            self._contents[name] |= {hash_of_content(message) for message in call.messages}
+            pending = PendingCall(name, call)
+            self._open[name].append(pending)
+            self._calls.put(pending)
+        return pending.answer
+
+    def settled(self, key: str, call: ModelCall, reply: ModelReply, delivered: bool) -> None:
+        """Note whether a reply was delivered; the endpoint's thread calls this."""
+        with self._lock:
+            name = self._names.get(key)
+            if not delivered or name is None:
+                self._lost.add(reply.id)
+            elif reply.id not in self._got[name]:
+                self._got[name].append(reply.id)
+
+    def is_lost(self, reply: ModelReply) -> bool:
+        """Whether no client has got a reply."""
+        with self._lock:
+            return reply.id in self._lost and not any(reply.id in got for got in self._got.values())
+
+    def answers(self, name: str) -> tuple[str, ...]:
+        """Return the ids of the replies that the clients of a rollout got."""
+        with self._lock:
+            return tuple(self._got[name])
+
+    def has_sent(self, name: str, message: Message) -> bool:
+        """Whether the program of a rollout has sent a message, as the endpoint received it under its key."""
+        return hash_of_content(message) in self._contents[name]
+
+    def wake(self) -> None:
+        """Let ``take`` return."""
+        self._calls.put(None)
+
+    def take(self, seconds: float) -> list[PendingCall]:
+        """Return the calls that have come; wait for the first of them, or for ``wake``, at most so long."""
+        taken: list[PendingCall] = []
+        try:
+            first = self._calls.get(timeout=seconds) if seconds else self._calls.get_nowait()
+            taken += [first] if first is not None else []
+            while True:
+                further = self._calls.get_nowait()
+                taken += [further] if further is not None else []
+        except queue.Empty:
+            return taken
+
+
+def refuse(pending: PendingCall, refused: CallRefused) -> None:
+    """Answer a call with a refusal, unless its client has gone."""
+    if not pending.answer.done() and pending.answer.set_running_or_notify_cancel():
+        pending.answer.set_exception(refused)
+
+
+def hash_of_content(message: Message) -> str:
+    """Return a hash of a message's role and content."""
+    text = repr((message["role"], message["content"]))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Rollouts of programs: their calls through the endpoint become conversations, and these become samples."""

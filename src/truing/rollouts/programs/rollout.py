@@ -1,0 +1,125 @@
+"""One rollout of a program: its calls are placed, refused or answered, and become turns of conversations."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from truing.endpoint.calls import CallRefused
+from truing.endpoint.wanted import overridden
+from truing.engines.base import Completion
+from truing.envs.program_env import CallRules
+from truing.errors import DataError
+from truing.rollouts.call_queue import PendingCall, refuse
+from truing.rollouts.episode_context import EpisodeContext
+from truing.rollouts.programs.call import RolloutCall
+from truing.rollouts.programs.conversation import ProgramConversation
+from truing.rollouts.programs.history import Parsed, parsed
+from truing.rollouts.programs.placement import Placement, place
+from truing.types.model_call import ModelCall, ModelReply
+from truing.types.rollout import Task
+from truing.types.status import EndedBy
+
+
+@dataclass(eq=False)
+class ProgramRollout:
+    """A rollout whose turns answer the calls of a program."""
+
+    task: Task
+    group_id: str
+    index: int  # in its group
+    key: tuple[object, ...]
+    context: EpisodeContext
+    rules: CallRules
+    is_lost: Callable[[ModelReply], bool]  # whether no client has got a reply
+    conversations: list[ProgramConversation] = field(default_factory=list[ProgramConversation])
+    calls: list[RolloutCall] = field(default_factory=list[RolloutCall])
+    refused: list[str] = field(default_factory=list[str])
+    limit: EndedBy | None = None  # that refused a call
+    error: str = ""  # of the program
+    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        """The id of the rollout."""
+        return f"{self.group_id}/{self.index}"
+
+    def begin(self, pending: PendingCall) -> ProgramConversation | None:
+        """Return the conversation whose next turn answers a call; None if no turn has to be sampled.
+
+        A call that is refused is answered here, and so is one that repeats an answered call.
+        """
+        try:
+            return self._begin(pending)
+        except (CallRefused, DataError) as error:  # DataError: the chat template refuses the messages
+            refused = error if isinstance(error, CallRefused) else CallRefused(400, str(error))
+            self.refused.append(str(refused))
+            refuse(pending, refused)
+            return None
+
+    def add_answer(self, conversation: ProgramConversation, completion: Completion) -> None:
+        """Append the turn that answers a conversation's call, and deliver it."""
+        reply_id = f"{self.name.replace('/', '-')}-{conversation.call}"
+        self.calls[conversation.call - 1].set_answer(self.context.chat, completion, reply_id)
+
+    def delivered(self, call: RolloutCall) -> bool:
+        """Whether the program has got the answer to a call: it took it, or continues it."""
+        if call.reply is None:
+            return False
+        return bool(call.continued_by) or (call.given and not self.is_lost(call.reply))
+
+    def _begin(self, pending: PendingCall) -> ProgramConversation | None:
+        call, chat = pending.call, self.context.chat
+        asked = tuple(parsed(message, chat.tool_format) for message in call.messages)
+        if (same := self._asked_before(call, asked)) is not None:
+            same.waiting.append(pending)
+            if same.reply is not None:
+                same.deliver()
+            return None
+        ignored = overridden(call.wanted, self.context.sampling_params, self.rules.override)
+        if call.messages[-1]["role"] == "assistant":
+            raise CallRefused(400, "the last message is the assistant's: an answer is not continued")
+        if len(self.calls) >= self.rules.max_calls:
+            self.limit = EndedBy.TURNS
+            raise CallRefused(400, f"the rollout has made env.max_calls = {self.rules.max_calls} calls")
+        placement = place(chat, self.task, self.calls, call, asked)
+        self._check_length(len(placement.prompt[0].token_ids))
+        conversation = self._conversation(placement, call)
+        number = len(self.calls) + 1
+        if (before := placement.continues) is not None:
+            before.continued_by = before.continued_by or number
+        conversation.begin_call(placement.prompt, number, (*self.key, number - 1) if self.calls else self.key)
+        notes = placement.notes | ({"overridden": list(ignored)} if ignored else {})
+        length = len(conversation.dialogue.token_ids)
+        self.calls.append(RolloutCall(number, call, conversation, length, asked, notes, [pending]))
+        return conversation
+
+    def _asked_before(self, call: ModelCall, asked: tuple[Parsed, ...]) -> RolloutCall | None:
+        """Return the equal call that this one repeats: the client says so, or no client got its answer."""
+        for each in self.calls:
+            missed = not each.is_awaited if each.reply is None else not self.delivered(each)
+            if each.asked == asked and each.call.tools == call.tools and (call.retry or missed):
+                return each
+        return None
+
+    def _conversation(self, placement: Placement, call: ModelCall) -> ProgramConversation:
+        """Return the conversation of a placement; a new one is added."""
+        if placement.conversation is not None:
+            return placement.conversation
+        branch_of, first = placement.branch_of, placement.first
+        trained = branch_of.trained if branch_of is not None else self.rules.trains(call, first)
+        number = len(self.conversations)
+        key = (*self.key, "conversation", number) if number else self.key
+        added = ProgramConversation(placement.task, key, *placement.prompt, first=first, trained=trained)
+        self.conversations.append(added)
+        return added
+
+    def _check_length(self, length: int) -> None:
+        """Raise unless the next turn fits into the context."""
+        limit = self.context.sampling_params.max_prompt_length(self.context.context_length)
+        if length > limit:
+            self.limit = EndedBy.CONTEXT
+            raise CallRefused(
+                400,
+                f"context_length_exceeded: the messages are {length} tokens, and at most {limit} leave room"
+                " for an answer",
+            )

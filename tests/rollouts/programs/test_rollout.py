@@ -1,0 +1,184 @@
+"""What becomes of a program's calls: which continue each other, and which tokens are trained."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tests.rollouts.programs.scripted import asks, call_tool, program_rollout, said, system, tool_reply, user
+
+from truing.algos.flatten import flatten
+from truing.endpoint.calls import CallRefused
+from truing.envs.program_env import CallRules
+from truing.rollouts.programs.finished import finished_rollout
+from truing.types.status import EndedBy, FinishReason, Status
+from truing.types.token import Excluded, Origin
+
+RECEIVED = SimpleNamespace(has_sent=lambda name, message: True, answers=lambda name: ())
+
+
+def samples(rollout):
+    """The samples of a rollout, once what holds of all was seen to hold."""
+    finished = finished_rollout(rollout, RECEIVED)
+    made = flatten(finished)
+    drawn = torch.cat([turn.token_ids for turn in finished.turns])
+    sampled = torch.cat([sample.token_ids[sample.origin == Origin.SAMPLED] for sample in made])
+    assert torch.equal(sampled, drawn), "each sampled id is SAMPLED in exactly one sample"
+    calls = [span.call for sample in made for span in sample.turns]
+    assert sorted(calls) == sorted({*calls}), "each call is a turn of exactly one sample"
+    return made
+
+
+def test_a_call_that_extends_an_earlier_one_extends_its_ids(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [user("one"), said(first), user("two")], "another")
+    (sample,) = samples(rollout)
+    assert [span.call for span in sample.turns] == [1, 2]
+    assert rollout.calls[1].notes == {"continues": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "written"),
+    [
+        ({"content": "  a \n word"}, ["white space"]),
+        ({"content": "a word", "reasoning_content": "thought"}, ["reasoning"]),
+    ],
+)
+def test_a_message_given_back_in_another_form_is_the_same_message(chat, change, written):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [user("one"), {**said(first), **change}, user("two")], "another")
+    assert len(samples(rollout)) == 1
+    assert rollout.calls[1].notes == {"continues": 1, "written_differently": written}
+
+
+def test_renamed_ids_and_reordered_arguments_are_the_same_call_and_the_tool_answers_it(chat):
+    rollout = program_rollout(chat)
+    ask = [user("one")]
+    first = asks(rollout, chat, ask, call_tool("look", word="a", n=1), tools=True)
+    (call,) = first.message.calls
+    assert call.arguments == {"word": "a", "n": 1}
+    given = {
+        **said(first),
+        "tool_calls": [
+            {
+                "id": "theirs",
+                "type": "function",
+                "function": {"name": "look", "arguments": {"n": 1, "word": "a"}},
+            }
+        ],
+    }
+    asks(rollout, chat, [*ask, given, tool_reply("theirs", "moon")], "the moon", tools=True)
+    assert rollout.calls[1].notes["continues"] == 1
+    assert {"ids of calls", "order of arguments"} == {*rollout.calls[1].notes["written_differently"]}
+    (message,) = [each for each in rollout.conversations[0].dialogue.messages if each["role"] == "tool"]
+    assert message == {"role": "tool", "content": "moon", "name": "look", "tool_call_id": "call00000"}
+    assert len(samples(rollout)) == 1
+
+
+def test_two_calls_that_continue_one_are_two_samples_and_no_id_is_trained_twice(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [user("one"), said(first), user("two")], "left")
+    asks(rollout, chat, [user("one"), said(first), user("three")], "right")
+    one, other = samples(rollout)
+    assert [span.call for span in one.turns] == [1, 2]
+    assert [span.call for span in other.turns] == [3]
+    assert torch.equal(other.token_ids[: one.turns[0].end], one.token_ids[: one.turns[0].end])
+    assert not other.policy_mask[: one.turns[0].end].any()
+    assert other.policy_mask[other.turns[0].start :].all()
+    assert rollout.calls[2].notes["restart"] == "calls 2 and 3 both continue call 1"
+
+
+def test_an_edited_history_begins_a_sample_with_what_was_sampled_before_as_context(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a long word")
+    asks(rollout, chat, [user("one"), {**said(first), "content": "short"}, user("two")], "another")
+    _, other = samples(rollout)
+    assert other.policy_mask.sum() == other.turns[0].end - other.turns[0].start
+    assert (
+        "edits the history of call 1: message 2 was 'a long word' and is 'short'"
+        in rollout.calls[1].notes["restart"]
+    )
+
+
+def test_a_conversation_of_its_own_is_not_trained_unless_the_recipe_says_so(chat):
+    for trains, expected in (
+        (lambda call, first: first, Excluded.OTHER_CONVERSATION),
+        (lambda call, first: True, Excluded.NO),
+    ):
+        rollout = program_rollout(chat, CallRules(trains=trains))
+        asks(rollout, chat, [user("one")], "a word")
+        asks(rollout, chat, [system("Write a title."), user("a word")], "Title")
+        one, title = samples(rollout)
+        assert one.policy_mask.any()
+        sampled = title.origin == Origin.SAMPLED
+        assert {*title.excluded[sampled].tolist()} == {expected}
+        assert title.policy_mask.any() == title.value_mask.any() == (expected is Excluded.NO)
+        assert title.messages[0]["content"] == "Write a title."
+
+
+def test_an_equal_call_is_another_draw_unless_the_client_sends_it_again(chat):
+    rollout = program_rollout(chat)
+    asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [user("one")], "other")
+    assert len(rollout.calls) == 2
+    again = asks(rollout, chat, [user("one")], None, retry=True)
+    assert len(rollout.calls) == 2
+    assert again.message.content == "a word"
+
+
+def test_an_answer_that_no_client_got_goes_to_the_next_equal_call_and_is_not_trained_without_one(chat):
+    rollout = program_rollout(chat)
+    gone = asks(rollout, chat, [user("one")], "a word", gone=True)
+    assert gone is None
+    assert finished_rollout(rollout, RECEIVED).status is Status.ERROR
+    assert asks(rollout, chat, [user("one")], None).message.content == "a word"
+    assert len(samples(rollout)) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "wanted", "text"),
+    [
+        ([user("one"), {"role": "assistant", "content": "I"}], {}, "not continued"),
+        ([user("one " * 4000)], {}, "context_length_exceeded"),
+        ([user("one")], {"temperature": 0.1}, "temperature"),
+    ],
+)
+def test_what_is_not_answered_is_refused_in_words_and_counted(chat, messages, wanted, text):
+    rollout = program_rollout(chat)
+    with pytest.raises(CallRefused, match=text):
+        asks(rollout, chat, messages, "never", wanted=wanted)
+    finished = finished_rollout(rollout, RECEIVED)
+    assert finished.status is Status.ERROR
+    assert text in finished.error
+    assert text in finished.outcome["refused"][0]
+
+
+def test_more_calls_than_the_recipe_allows_truncate_the_rollout(chat):
+    rollout = program_rollout(chat, CallRules(max_calls=1))
+    first = asks(rollout, chat, [user("one")], "a word")
+    with pytest.raises(CallRefused, match="max_calls"):
+        asks(rollout, chat, [user("one"), said(first), user("two")], "never")
+    finished = finished_rollout(rollout, RECEIVED)
+    assert (finished.status, finished.ended_by) == (Status.TRUNCATED, EndedBy.TURNS)
+
+
+def test_a_turn_that_is_cut_truncates_a_rollout_only_if_it_is_the_last(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word", cut=True)
+    assert first.finish_reason is FinishReason.LENGTH
+    assert finished_rollout(rollout, RECEIVED).ended_by is EndedBy.LENGTH
+    asks(rollout, chat, [user("one"), said(first), user("go on")], "done")
+    assert finished_rollout(rollout, RECEIVED).status is Status.DONE
+
+
+def test_draws_are_keyed_by_the_rollout_and_the_number_of_the_call(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    assert rollout.conversations[0].draw_key == rollout.key
+    asks(rollout, chat, [user("one"), said(first), user("two")], "another")
+    assert rollout.conversations[0].draw_key == (*rollout.key, 1)
+    asks(rollout, chat, [system("s"), user("x")], "aside")
+    assert rollout.conversations[1].draw_key == (*rollout.key, 2)
+    assert rollout.conversations[1].key != rollout.conversations[0].key

@@ -1,0 +1,233 @@
+"""Programs that call a real endpoint: their rollouts equal those of an environment with the same calls."""
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from openai import OpenAI
+from tests.rollouts.programs.scripted import look
+
+from truing.config import EpisodeConfig
+from truing.engines.local.engine import LocalEngine
+from truing.envs.program_env import CallRules
+from truing.envs.tools import ToolEpisode, tool
+from truing.errors import ProgramError
+from truing.rewards import GradeResult
+from truing.rollouts.collect import collect
+from truing.rollouts.episode_context import EpisodeContext
+from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
+from truing.types.message import AssistantMessage, ToolCall
+from truing.types.rollout import Task
+from truing.types.sampling_params import SamplingParams
+from truing.types.status import Status
+
+QUESTION = {"role": "user", "content": "find it"}
+TASK = Task("t", "f", (QUESTION,), tools=(look.spec,))
+
+
+@dataclass
+class Programs:
+    """An environment of programs, each a function of a task and a client."""
+
+    program: object
+    rewards: dict = field(default_factory=dict)
+    notes: tuple = ()
+    at_once: int = 16
+    calls: CallRules = field(default_factory=CallRules)
+    stopped: bool = False
+
+    def tasks(self, split):
+        return [TASK]
+
+    def begin_collection(self, kept=2):
+        pass
+
+    def stop(self):
+        self.stopped = True
+
+    def run(self, task, access, name):
+        with OpenAI(base_url=f"{access.url}/v1", api_key=access.key, max_retries=0, timeout=30) as client:
+            return self.program(task, client) or {}
+
+
+@dataclass
+class Episodes:
+    """The same tool as an environment of episodes."""
+
+    rewards: dict = field(default_factory=dict)
+    notes: tuple = ()
+
+    def tasks(self, split):
+        return [TASK]
+
+    def open(self, task):
+        return ToolEpisode([moon])
+
+
+@tool
+def look_up(word: str, n: int) -> str:
+    """Look a word up."""
+    return "MOON"
+
+
+moon = replace(look_up, spec=look.spec)
+
+
+def tool_loop(task, client):
+    """A program that calls tools until a turn without a call."""
+    messages = [dict(message) for message in task.messages]
+    tools = [spec.schema() for spec in task.tools]
+    while True:
+        choice = client.chat.completions.create(model="policy", messages=messages, tools=tools).choices[0]
+        messages.append(choice.message.to_dict())
+        if not choice.message.tool_calls:
+            return {"said": choice.message.content}
+        for call in choice.message.tool_calls:
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": "MOON"})
+
+
+def context_of(chat, env, tiny, **sampling):
+    params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=48, **sampling)
+    return EpisodeContext(chat, env, params, EpisodeConfig(), tiny.context_length)
+
+
+def rollouts(chat, env, tiny, source=None, task=TASK, count=3):
+    context = context_of(chat, env, tiny)
+    if source is None:
+        engine = LocalEngine(tiny.model, context_length=tiny.context_length)
+        source = PolicyTurns(engine, context.sampling_params, torch.empty(0, dtype=torch.long))
+    grade = lambda rollout: GradeResult(1.0, {"one": 1.0})  # noqa: E731
+    (group,) = collect([task], group_size=count, context=context, turn_source=source, grade=grade, key=("k",))
+    return group.rollouts
+
+
+def test_a_program_samples_the_same_tokens_as_an_environment_with_the_same_calls(chat, tiny):
+    of_program = rollouts(chat, Programs(tool_loop), tiny)
+    of_episode = rollouts(chat, Episodes(), tiny)
+    for one, other in zip(of_program, of_episode, strict=True):
+        for name in ("token_ids", "context_ids"):
+            streams = [[getattr(turn, name).tolist() for turn in each.turns] for each in (one, other)]
+            assert streams[0] == streams[1]
+        logprobs = [torch.cat([turn.sampler_logprob for turn in each.turns]) for each in (one, other)]
+        torch.testing.assert_close(*logprobs)  # other calls were sampled beside them
+        assert one.text == other.text
+
+
+def test_a_demonstration_answers_the_calls_of_the_program(chat, tiny):
+    turns = (AssistantMessage(calls=(ToolCall("look", {"word": "a", "n": 2}),)), AssistantMessage("a moon"))
+    task = Task("t", "f", (QUESTION,), demonstration=turns, tools=(look.spec,))
+    (rollout,) = rollouts(chat, Programs(tool_loop), tiny, DemonstrationTurns(chat), task, 1)
+    assert rollout.status is Status.DONE
+    assert [turn.call for turn in rollout.turns] == [1, 2]
+    assert rollout.outcome["said"] == "a moon"
+    assert [message["content"] for message in rollout.messages if message["role"] == "tool"] == ["MOON"]
+
+
+def ask(client, text="hello"):
+    return client.chat.completions.create(model="policy", messages=[{"role": "user", "content": text}])
+
+
+def test_a_program_that_crashes_has_no_reward_and_the_others_have(chat, tiny):
+    lock, started = threading.Lock(), []
+
+    def program(task, client):
+        with lock:
+            started.append(0)
+            crashes = len(started) == 2
+        ask(client)
+        if crashes:
+            raise ProgramError("the program exited with code 3")
+
+    made = rollouts(chat, Programs(program), tiny)
+    (crashed,) = [rollout for rollout in made if rollout.status is Status.ERROR]
+    assert crashed.reward != crashed.reward
+    assert "code 3" in crashed.error
+    assert all(rollout.reward == 1.0 for rollout in made if rollout is not crashed)
+
+
+def test_a_program_without_a_call_has_no_reward(chat, tiny):
+    (rollout,) = rollouts(chat, Programs(lambda task, client: None), tiny, count=1)
+    assert rollout.status is Status.ERROR
+    assert rollout.error == "the program made no call"
+
+
+def test_a_slow_program_does_not_delay_the_others(chat, tiny):
+    lock, order, ended = threading.Lock(), [], []
+
+    def program(task, client):
+        with lock:
+            order.append(0)
+            is_slow = len(order) == 1
+        ask(client)
+        if is_slow:
+            deadline = time.monotonic() + 20
+            while len(ended) < 3 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            ask(client, "and now?")
+        with lock:
+            ended.append("slow" if is_slow else "fast")
+
+    rollouts(chat, Programs(program), tiny, count=4)
+    assert ended == ["fast", "fast", "fast", "slow"]
+
+
+def test_two_hundred_programs_are_open_at_once(chat, tiny):
+    barrier = threading.Barrier(200, timeout=60)
+
+    def program(task, client):
+        barrier.wait()
+        return {"said": ask(client).choices[0].message.content}
+
+    turns = (AssistantMessage("moon"),)
+    task = Task("t", "f", ({"role": "user", "content": "hello"},), demonstration=turns)
+    made = rollouts(chat, Programs(program, at_once=200), tiny, DemonstrationTurns(chat), task, 200)
+    assert [rollout.outcome["said"] for rollout in made] == ["moon"] * 200
+
+
+def test_the_key_of_an_ended_program_is_refused(chat, tiny):
+    kept, refusals = [], []
+
+    def program(task, client):
+        ask(client)
+        if kept:
+            other = OpenAI(base_url=client.base_url, api_key=kept[0], max_retries=0)
+            try:
+                ask(other)
+            except Exception as error:  # noqa: BLE001 — looked at below
+                refusals.append(f"{type(error).__name__}: {error}")
+        kept.append(client.api_key)
+
+    made = rollouts(chat, Programs(program, at_once=1), tiny, count=2)
+    assert [len(rollout.turns) for rollout in made] == [1, 1]
+    assert "AuthenticationError" in refusals[0]
+    assert "its program has ended" in refusals[0]
+
+
+def test_an_interrupt_stops_the_programs_and_refuses_their_calls(chat, tiny):
+    refusals = []
+
+    def program(task, client):
+        try:
+            ask(client)
+        except Exception as error:
+            refusals.append(type(error).__name__)
+            raise
+
+    @contextmanager
+    def interrupted():
+        def interrupt(conversation):
+            raise KeyboardInterrupt
+
+        yield KnownTurns(interrupt)
+
+    env = Programs(program)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        rollouts(chat, env, tiny, SimpleNamespace(running_turns=interrupted), count=2)
+    assert env.stopped
+    assert time.monotonic() - started < 10
+    assert refusals == ["AuthenticationError"] * 2

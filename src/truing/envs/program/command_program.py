@@ -41,6 +41,7 @@ class CommandProgram:
         self._config = config
         self._running = set[subprocess.Popen[bytes]]()
         self._lock = threading.Lock()
+        self._stopped = False
         _check_platform()
         check_passed(config)
         if config.runtime == "subprocess":
@@ -75,9 +76,14 @@ class CommandProgram:
                 result = self._supervised(request | self._container(task, access, workspace), task)
         return outcome_of(result, config, task, str(workspace))
 
+    def allow(self) -> None:
+        """Let programs start again after ``stop``."""
+        self._stopped = False
+
     def stop(self) -> None:
-        """End all programs that run."""
+        """End all programs that run, and start no other."""
         with self._lock:
+            self._stopped = True
             for supervisor in self._running:
                 supervisor.terminate()
 
@@ -111,15 +117,10 @@ class CommandProgram:
 
     def _supervised(self, request: Mapping[str, Any], task: Task) -> dict[str, Any]:
         """Return the answer of a supervisor to a request."""
-        supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(SUPERVISOR)],
-            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C reaches the trainer alone, which stops it
-        )
         with self._lock:
+            if self._stopped:
+                return {"ended": "stop"}
+            supervisor = _start_supervisor()
             self._running.add(supervisor)
         try:
             answer, errors = supervisor.communicate(json.dumps(request).encode(), request["timeout"] + GRACE)
@@ -138,6 +139,18 @@ class CommandProgram:
                 remedy="a program may not stop or kill processes that it did not start",
             )
         return json.loads(answer)
+
+
+def _start_supervisor() -> "subprocess.Popen[bytes]":
+    """Start a supervisor, which waits for its request."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(SUPERVISOR)],
+        env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C reaches the trainer alone, which stops it
+    )
 
 
 @contextmanager

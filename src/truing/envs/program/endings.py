@@ -61,6 +61,10 @@ def _error(result: Mapping[str, Any], config: ProgramConfig, what: str) -> Progr
             f"had more than env.max_processes = {config.max_processes} processes",
             "start fewer, or raise it",
         ),
+        "left": (
+            "left processes that cannot be ended",
+            "programs may not start processes of another user, as by sudo",
+        ),
         "max_disk": (f"filled more than env.max_disk = {config.max_disk}", "write less, or raise it"),
     }
     happened, remedy = limits[ended] if ended else _crash(result, config)

@@ -34,7 +34,11 @@ class ProgramKind(Protocol):
         ...
 
     def stop(self) -> None:
-        """End all that run."""
+        """End all that run, and start no other."""
+        ...
+
+    def allow(self) -> None:
+        """Start others again."""
         ...
 
 
@@ -54,10 +58,11 @@ class _Programs:
 
     def begin_collection(self, kept: int = 2) -> None:
         """Remove the workspaces of all but the last ``kept`` collections."""
+        self._program.allow()
         self._workspaces.begin_collection(kept)
 
     def stop(self) -> None:
-        """End all programs that run."""
+        """End all programs that run; none starts until another collection begins."""
         self._program.stop()
 
     @property

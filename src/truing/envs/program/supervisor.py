@@ -1,6 +1,6 @@
 """The parent of a program: runs it within limits, and ends all that it started. Never imported.
 
-``subprocess_program.py`` starts this file for each program, with a request on its standard input; its answer
+``command_program.py`` starts this file for each program, with a request on its standard input; its answer
 is one JSON object on its standard output. It uses the standard library alone, so that it starts fast. Every
 process that the program starts stays below it, as orphans become children of the nearest subreaper, and when
 the trainer ends, however it ends, this process sees another parent and ends them all.
@@ -73,10 +73,12 @@ class Supervisor:
             ended = self._over(time.monotonic() - began)
         left = end_all(self._pid)
         self._read(0.0)
-        if ended is None and (self._disk_over(now=True)):
+        if ended is None and left:
+            ended = "left"
+        if ended is None and self._disk_over(now=True):
             ended = "max_disk"
         output = {name: tail.text() for name, tail in self._tails.items()}
-        return {"ended": ended, "code": self._code, "left": left, **output}
+        return {"ended": ended, "code": self._code, **output}
 
     def _start(self) -> None:
         """Start the program in a session of its own."""

@@ -1,5 +1,6 @@
 """The recipe keys of programs."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -18,27 +19,6 @@ GIVEN = (
     "TRUING_TASK_FILE",
 )
 """Environment variables of every program, which no recipe sets."""
-
-SAMPLING_OPTIONS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "max_tokens",
-    "max_completion_tokens",
-    "stop",
-    "seed",
-    "n",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "reasoning_effort",
-)
-"""What a program can ask of sampling, by OpenAI's names."""
 
 Runtime = Literal["subprocess", "docker", "podman", "apptainer"]
 Override = Literal["all"] | tuple[str, ...]
@@ -60,16 +40,9 @@ class ProgramOptions(FrozenModel):
     train_system: str | None = None
     """Text that the system message of a trained conversation must contain."""
     override: Override = ()
-    """Options of sampling that programs ask for and do not get, such as ["temperature"], or "all"."""
+    """Options of calls that programs ask for and do not get, by OpenAI's names: ["temperature"], or "all"."""
     max_calls: PositiveInt = 64
     """Calls of a rollout to the policy; further ones are refused."""
-
-    @field_validator("override")
-    @classmethod
-    def _check_override(cls, options: Override) -> Override:
-        if options != "all" and (unknown := [name for name in options if name not in SAMPLING_OPTIONS]):
-            raise ValueError(f'"all", or a list of {", ".join(SAMPLING_OPTIONS)}; not {", ".join(unknown)}')
-        return options
 
     def contradictions(self) -> Iterator[str]:
         """Refuse an unknown choice of trained conversations."""
@@ -121,11 +94,20 @@ class ProgramConfig(ProgramOptions, DatasetConfig):
         if self.function is not None:
             for key in _changed(self, PROCESS_KEYS):
                 yield f"{key} is a key of programs with a command, and function runs in the trainer's process"
+        yield from self._of_containers()
+        yield from self._of_variables()
+
+    def _of_containers(self) -> Iterator[str]:
         in_container = self.runtime != "subprocess"
         if in_container and self.image is None:
             yield f'runtime = "{self.runtime}" needs an image'
         for key in () if in_container else _changed(self, ("image", "mounts")):
             yield f'{key} is a key of containers, and runtime is "subprocess"'
+        for mount in self.mounts:
+            if not re.fullmatch(r"/[^:]*:/[^:]+(:r[ow])?", mount):
+                yield f"mounts are /on/this/machine:/in/the/container or that with :rw, not {mount}"
+
+    def _of_variables(self) -> Iterator[str]:
         for name in GIVEN:
             for key in ("variables", "pass_variables"):
                 if name in getattr(self, key):

@@ -1,6 +1,6 @@
 """The parent of a program: runs it within limits, and ends all that it started. Never imported.
 
-``subprocess_program.py`` starts this file for each program, with a request on its standard input; its answer
+``command_program.py`` starts this file for each program, with a request on its standard input; its answer
 is one JSON object on its standard output. It uses the standard library alone, so that it starts fast. Every
 process that the program starts stays below it, as orphans become children of the nearest subreaper, and when
 the trainer ends, however it ends, this process sees another parent and ends them all.
@@ -73,10 +73,12 @@ class Supervisor:
             ended = self._over(time.monotonic() - began)
         left = end_all(self._pid)
         self._read(0.0)
-        if ended is None and (self._disk_over(now=True)):
+        if ended is None and left:
+            ended = "left"
+        if ended is None and self._disk_over(now=True):
             ended = "max_disk"
         output = {name: tail.text() for name, tail in self._tails.items()}
-        return {"ended": ended, "code": self._code, "left": left, **output}
+        return {"ended": ended, "code": self._code, **output}
 
     def _start(self) -> None:
         """Start the program in a session of its own."""
@@ -144,7 +146,7 @@ class Supervisor:
         """Return whether the workspace is too large, as of the last look."""
         began = time.monotonic()
         if now or began >= self._disk_at:
-            self._disk = disk_usage(self._request["workspace"])
+            self._disk = disk_usage(self._request["folder"])
             took = time.monotonic() - began
             self._disk_at = began + max(DISK_TICK, took / DISK_SHARE)
         return self._disk > self._request["max_disk"]
@@ -243,7 +245,8 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -10)  # to be heard among many processes
     result = Supervisor(request).run()
     if request["afterwards"]:
-        subprocess.run(request["afterwards"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        client = {"env": request["variables"], "stdin": subprocess.DEVNULL, "capture_output": True}
+        subprocess.run(request["afterwards"], check=False, **client)
     if os.getppid() == request["parent"]:
         json.dump(result, sys.stdout)
 

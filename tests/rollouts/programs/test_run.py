@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 from tests.rollouts.programs.scripted import look
 
 from dev.faults.agent_program import give_up
@@ -52,7 +52,10 @@ class Programs:
 
     def run(self, task, access, name):
         with OpenAI(base_url=f"{access.url}/v1", api_key=access.key, max_retries=0, timeout=30) as client:
-            return self.program(task, client) or {}
+            try:
+                return self.program(task, client) or {}
+            except APIStatusError as error:
+                raise ProgramError(f"the program raised {error}") from error
 
 
 @dataclass

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from truing.envs.imported import import_object
-from truing.envs.program.config import SAMPLING_OPTIONS, ProgramOptions
-from truing.envs.program_env import CallRules
+from truing.envs.program.config import ProgramOptions
+from truing.envs.program_env import EVERYTHING, CallRules
 from truing.errors import ProgramError, RecipeError
 from truing.types.model_call import ModelCall
 
@@ -18,7 +18,7 @@ def call_rules(options: ProgramOptions) -> CallRules:
     Raises:
         RecipeError: `train` names no function.
     """
-    names = SAMPLING_OPTIONS if options.override == "all" else options.override
+    names = (EVERYTHING,) if options.override == "all" else options.override
     return CallRules(frozenset(names), _trains(options), options.max_calls)
 
 

@@ -19,27 +19,6 @@ GIVEN = (
 )
 """Environment variables of every program, which no recipe sets."""
 
-SAMPLING_OPTIONS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "max_tokens",
-    "max_completion_tokens",
-    "stop",
-    "seed",
-    "n",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "reasoning_effort",
-)
-"""What a program can ask of sampling, by OpenAI's names."""
-
 Runtime = Literal["subprocess", "docker", "podman", "apptainer"]
 Override = Literal["all"] | tuple[str, ...]
 
@@ -63,13 +42,6 @@ class ProgramOptions(FrozenModel):
     """Options of sampling that programs ask for and do not get, such as ["temperature"], or "all"."""
     max_calls: PositiveInt = 64
     """Calls of a rollout to the policy; further ones are refused."""
-
-    @field_validator("override")
-    @classmethod
-    def _check_override(cls, options: Override) -> Override:
-        if options != "all" and (unknown := [name for name in options if name not in SAMPLING_OPTIONS]):
-            raise ValueError(f'"all", or a list of {", ".join(SAMPLING_OPTIONS)}; not {", ".join(unknown)}')
-        return options
 
     def contradictions(self) -> Iterator[str]:
         """Refuse an unknown choice of trained conversations."""

@@ -1,16 +1,21 @@
 """What becomes of a program's calls: which continue each other, and which tokens are trained."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from folders import ROOT
 from tests.rollouts.programs.scripted import asks, call_tool, program_rollout, said, system, tool_reply, user
 
 from truing.algos.flatten import flatten
+from truing.chat import make_chat
 from truing.endpoint.calls import CallRefused
+from truing.endpoint.dialects.writing import calls_of
 from truing.envs.program_env import CallRules
 from truing.rollouts.programs.finished import finished_rollout
 from truing.rollouts.programs.history import differences
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
@@ -75,6 +80,28 @@ def test_renamed_ids_and_reordered_arguments_are_the_same_call_and_the_tool_answ
     (message,) = [each for each in rollout.conversations[0].dialogue.messages if each["role"] == "tool"]
     assert message == {"role": "tool", "content": "moon", "name": "look", "tool_call_id": "call00000"}
     assert len(samples(rollout)) == 1
+
+
+def test_an_id_that_the_policy_writes_again_is_another_for_the_client(tiny):
+    tiny.tokenizer.chat_template = (ROOT / "tests/data/templates/mistral_nemo.jinja").read_text()
+    chat = make_chat(tiny.tokenizer, tiny.stop_ids)
+    rollout = program_rollout(chat)
+    call = ToolCall("look", {"word": "a", "n": 1}, "abcDEF012")
+    messages = [user("one")]
+    for _ in range(2):
+        reply = asks(rollout, chat, messages, AssistantMessage(calls=(call, call)), tools=True)
+        ids = [id for id, _ in calls_of(reply)]
+        given = AssistantMessage(calls=tuple(replace(call, id=id) for id in ids)).to_dict()
+        messages += [given, *(tool_reply(id, f"result {i}") for i, id in enumerate(ids))]
+        assert len(rollout.conversations) == 1
+    asks(rollout, chat, messages, "the moon", tools=True)
+    sent = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert len({*sent}) == 4
+    assert sent[0] == "abcDEF012"
+    assert rollout.calls[2].notes == {"continues": 2, "written_differently": ["ids of calls"]}
+    replies = [each for each in rollout.conversations[0].dialogue.messages if each["role"] == "tool"]
+    assert [each["tool_call_id"] for each in replies] == ["abcDEF012"] * 4
+    assert [each["content"] for each in replies] == ["result 0", "result 1"] * 2
 
 
 @pytest.mark.parametrize(("own", "noted"), [("a1b2c3d4e", ["ids of calls"]), ("call00000", [])])

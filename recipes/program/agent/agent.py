@@ -6,10 +6,11 @@ It knows nothing of Truing: the client of ``openai`` reads OPENAI_BASE_URL and O
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from openai import OpenAI
 
-TOOLS = [
+TOOLS: list[Any] = [
     {
         "type": "function",
         "function": {
@@ -42,7 +43,7 @@ def run_tool(arguments: str) -> str:
 def answer(question: str, most_calls: int = 4) -> str:
     """Return the model's answer to a question."""
     client = OpenAI()
-    messages = [
+    messages: list[Any] = [
         {"role": "system", "content": "Look prices up. Reply with the number only."},
         {"role": "user", "content": question},
     ]
@@ -53,7 +54,7 @@ def answer(question: str, most_calls: int = 4) -> str:
         if not message.tool_calls:
             return message.content or ""
         for call in message.tool_calls:
-            result = run_tool(call.function.arguments)
+            result = run_tool(call.function.arguments) if call.type == "function" else "error: no such tool"
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     return ""
 

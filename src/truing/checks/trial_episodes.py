@@ -102,7 +102,8 @@ def run_trial(
     """
     trial_context = replace(context, sampling_params=RAW, context_length=sys.maxsize, workers=workers)
     if isinstance(context.env, ProgramEnv):
-        tasks = list({task.family: task for task in reversed(tasks)}.values())
+        by_family = {task.family: task for task in reversed(tasks)}
+        tasks = [task for task in tasks if by_family[task.family] is task]
         # programs may ask for the sampling that the recipe declares
         trial_context = replace(trial_context, sampling_params=context.sampling_params)
     with_demonstration = [task for task in tasks if task.demonstration is not None]

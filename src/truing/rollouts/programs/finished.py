@@ -31,13 +31,11 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         for each in program.conversations
     ]
     last = trained[-1].conversation if trained else None
-    messages = last.dialogue.messages[last.dialogue.task_messages :] if last else ()
-    given = [message for message in messages if message["role"] != "assistant"]
     outcome = {**program.outcome, "calls": [_note(program, call) for call in program.calls]}
     if program.refused:
         outcome["refused"] = program.refused
     status, ended_by, error = _end(program, trained)
-    return Rollout(
+    rollout = Rollout(
         rollout_id=program.name,
         group_id=program.group_id,
         task=program.task,
@@ -45,22 +43,20 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         text=last.text if last else "",
         status=status,
         sampling_params=program.context.sampling_params,
-        messages=messages,
+        messages=last.dialogue.messages[last.dialogue.task_messages :] if last else (),
         sample_messages=tuple(
             shown for shown, turns in kept for i, turn in enumerate(turns) if i == 0 or turn.restart_reason
-        ),
-        reply_hashes=(
-            *(
-                hash_of_message(each, len(each["content"])) if received.has_sent(program.name, each) else ""
-                for each in given
-            ),
-            hash_of_outcome(outcome),
         ),
         answers=received.answers(program.name),
         outcome=outcome,
         ended_by=ended_by,
         error=error,
     )
+    hashes = [
+        hash_of_message(each, len(each["content"])) if received.has_sent(program.name, each) else ""
+        for each in rollout.received
+    ]
+    return replace(rollout, reply_hashes=(*hashes, hash_of_outcome(outcome)))
 
 
 def _turn(call: RolloutCall) -> Turn:

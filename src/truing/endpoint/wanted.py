@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from truing.endpoint.calls import CallRefused
+from truing.envs.program_env import EVERYTHING
 from truing.types.sampling_params import SamplingParams
-
-EVERYTHING = "all"
-"""The word in ``env.override`` for every option."""
 
 
 def _equal(asked: Any, declared: Any) -> bool:
@@ -35,6 +33,14 @@ class _Declared:
     satisfies: Callable[[Any, Any], bool] = _equal  # whether what is declared does what is asked
 
 
+NOTED = frozenset({"strict"})
+"""Options that are noted where they are not met, not refused.
+
+``strict`` asks that the arguments of calls match the tool's schema, which they do under ``episode.grammar``.
+Frameworks set it for all tools, not their users, and check arguments themselves: OpenAI's may be cut off. A
+policy is to learn from a call that does not match.
+"""
+
 OPTIONS = {
     **{
         name: _Declared(name)
@@ -48,20 +54,26 @@ OPTIONS = {
 """Options of requests that a recipe declares, by OpenAI's names and, beyond those, vLLM's."""
 
 
-def overridden(wanted: Mapping[str, Any], declared: SamplingParams, override: Set[str]) -> tuple[str, ...]:
-    """Return the options of a call that it does not get, since the recipe overrides them.
+def overridden(
+    wanted: Mapping[str, Any], declared: SamplingParams, override: Set[str], *, constrained: bool
+) -> tuple[str, ...]:
+    """Return the options of a call that it does not get, since the recipe overrides them, or cannot promise.
 
     Args:
         wanted: what a call asks for (``ModelCall.wanted``).
         declared: how the policy samples in this rollout: an evaluation may be greedy.
         override: options that programs may ask for and do not get (``CallRules.override``); "all" is all.
+        constrained: whether calls of tools always match their schemas.
 
     Raises:
         CallRefused: The call asks for something else than is declared, which the recipe does not override. It
             names each such option, with the remedy.
     """
-    others = [name for name, asked in wanted.items() if not _is_declared(name, asked, declared)]
-    refused = [name for name in others if not {name, EVERYTHING} & override]
+    met = NOTED if constrained else frozenset[str]()
+    others = [
+        name for name, asked in wanted.items() if name not in met and not _is_declared(name, asked, declared)
+    ]
+    refused = [name for name in others if name not in NOTED and not {name, EVERYTHING} & override]
     if refused:
         raise CallRefused(400, _refusal({name: wanted[name] for name in refused}, declared))
     return tuple(others)

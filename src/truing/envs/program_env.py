@@ -8,6 +8,9 @@ from truing.envs.base import Env
 from truing.types.model_call import ModelCall
 from truing.types.rollout import Task
 
+EVERYTHING = "all"
+"""The word in ``CallRules.override`` for every option."""
+
 
 @dataclass(frozen=True)
 class Access:

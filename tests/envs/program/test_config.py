@@ -73,6 +73,6 @@ def test_a_function_chooses_conversations(make, tmp_path, monkeypatch):
 
 
 def test_calls_and_options(make):
-    rules = make(max_calls=3, override=["temperature", "seed"]).calls
-    assert (rules.max_calls, rules.override) == (3, {"temperature", "seed"})
+    rules = make(max_calls=3, override=["temperature", "verbosity"]).calls
+    assert (rules.max_calls, rules.override) == (3, {"temperature", "verbosity"})
     assert make(override="all").calls.override == {"all"}

@@ -48,9 +48,9 @@ def call_tool(name, **arguments):
 TASK = Task("t", "f", (user("task"),))
 
 
-def program_rollout(chat, rules=None):
+def program_rollout(chat, rules=None, grammar="off"):
     params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=64)
-    context = EpisodeContext(chat, None, params, EpisodeConfig(), context_length=2048)
+    context = EpisodeContext(chat, None, params, EpisodeConfig(grammar=grammar), context_length=2048)
     return ProgramRollout(TASK, "g", 0, ("key", 0, 0), context, rules or CallRules(), lambda reply: False)
 
 

@@ -1,15 +1,21 @@
 """What becomes of a program's calls: which continue each other, and which tokens are trained."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from folders import ROOT
 from tests.rollouts.programs.scripted import asks, call_tool, program_rollout, said, system, tool_reply, user
 
 from truing.algos.flatten import flatten
+from truing.chat import make_chat
 from truing.endpoint.calls import CallRefused
+from truing.endpoint.dialects.writing import calls_of
 from truing.envs.program_env import CallRules
 from truing.rollouts.programs.finished import finished_rollout
+from truing.rollouts.programs.history import differences
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
@@ -70,10 +76,40 @@ def test_renamed_ids_and_reordered_arguments_are_the_same_call_and_the_tool_answ
     }
     asks(rollout, chat, [*ask, given, tool_reply("theirs", "moon")], "the moon", tools=True)
     assert rollout.calls[1].notes["continues"] == 1
-    assert {"ids of calls", "order of arguments"} == {*rollout.calls[1].notes["written_differently"]}
+    assert rollout.calls[1].notes["written_differently"] == ["order of arguments"]
     (message,) = [each for each in rollout.conversations[0].dialogue.messages if each["role"] == "tool"]
     assert message == {"role": "tool", "content": "moon", "name": "look", "tool_call_id": "call00000"}
     assert len(samples(rollout)) == 1
+
+
+def test_an_id_that_the_policy_writes_again_is_another_for_the_client(tiny):
+    tiny.tokenizer.chat_template = (ROOT / "tests/data/templates/mistral_nemo.jinja").read_text()
+    chat = make_chat(tiny.tokenizer, tiny.stop_ids)
+    rollout = program_rollout(chat)
+    call = ToolCall("look", {"word": "a", "n": 1}, "abcDEF012")
+    messages = [user("one")]
+    for _ in range(2):
+        reply = asks(rollout, chat, messages, AssistantMessage(calls=(call, call)), tools=True)
+        ids = [id for id, _ in calls_of(reply)]
+        given = AssistantMessage(calls=tuple(replace(call, id=id) for id in ids)).to_dict()
+        messages += [given, *(tool_reply(id, f"result {i}") for i, id in enumerate(ids))]
+        assert len(rollout.conversations) == 1
+    asks(rollout, chat, messages, "the moon", tools=True)
+    sent = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert len({*sent}) == 4
+    assert sent[0] == "abcDEF012"
+    assert rollout.calls[2].notes == {"continues": 2, "written_differently": ["ids of calls"]}
+    replies = [each for each in rollout.conversations[0].dialogue.messages if each["role"] == "tool"]
+    assert [each["tool_call_id"] for each in replies] == ["abcDEF012"] * 4
+    assert [each["content"] for each in replies] == ["result 0", "result 1"] * 2
+
+
+@pytest.mark.parametrize(("own", "noted"), [("a1b2c3d4e", ["ids of calls"]), ("call00000", [])])
+def test_another_id_of_a_call_is_noted_where_the_policy_writes_ids(own, noted):
+    def message(id):
+        return {"role": "assistant", "content": "", "tool_calls": [{"id": id, "function": {"arguments": {}}}]}
+
+    assert differences(message(own), message("theirs"), "hermes") == noted
 
 
 def test_two_calls_that_continue_one_are_two_samples_and_no_id_is_trained_twice(chat):
@@ -153,6 +189,13 @@ def test_what_is_not_answered_is_refused_in_words_and_counted(chat, messages, wa
     assert finished.status is Status.ERROR
     assert text in finished.error
     assert text in finished.outcome["refused"][0]
+
+
+@pytest.mark.parametrize(("grammar", "noted"), [("off", ["strict"]), ("calls", None)])
+def test_strict_tools_are_noted_where_no_grammar_makes_them_so(chat, grammar, noted):
+    rollout = program_rollout(chat, grammar=grammar)
+    asks(rollout, chat, [user("one")], "a word", wanted={"strict": True})
+    assert rollout.calls[0].notes.get("overridden") == noted
 
 
 def test_more_calls_than_the_recipe_allows_truncate_the_rollout(chat):

@@ -5,7 +5,7 @@ from typing import Any
 
 from truing.envs.imported import import_object
 from truing.envs.program.config import ProgramOptions
-from truing.envs.program_env import CallRules
+from truing.envs.program_env import EVERYTHING, CallRules
 from truing.errors import ProgramError, RecipeError
 from truing.types.model_call import ModelCall
 
@@ -18,8 +18,8 @@ def call_rules(options: ProgramOptions) -> CallRules:
     Raises:
         RecipeError: `train` names no function.
     """
-    override = {options.override} if isinstance(options.override, str) else options.override
-    return CallRules(frozenset(override), _trains(options), options.max_calls)
+    names = (EVERYTHING,) if options.override == "all" else options.override
+    return CallRules(frozenset(names), _trains(options), options.max_calls)
 
 
 def _trains(options: ProgramOptions) -> Trains:

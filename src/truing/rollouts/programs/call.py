@@ -9,7 +9,7 @@ from truing.engines.base import Completion
 from truing.rollouts.call_queue import PendingCall
 from truing.rollouts.programs.conversation import ProgramConversation
 from truing.rollouts.programs.history import Parsed, parsed
-from truing.types.message import AssistantMessage
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.model_call import ModelCall, ModelReply
 from truing.types.rollout import Turn
 
@@ -50,12 +50,21 @@ class RolloutCall:
         reasoning = shown.get("reasoning_content", "")
         self.reply = ModelReply(
             id=reply_id,
-            message=AssistantMessage(shown["content"], conversation.last_message.calls, reasoning=reasoning),
+            message=AssistantMessage(shown["content"], self._calls(), reasoning=reasoning),
             finish_reason=turn.finish_reason,
             prompt_tokens=self.prompt_length,
             completion_tokens=len(completion.token_ids),
         )
         self.deliver()
+
+    def _calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls of the answer, without ids that the policy wrote before: clients refuse those."""
+        seen = {call["id"] for message in self.call.messages for call in message.get("tool_calls", ())}
+        calls: list[ToolCall] = []
+        for call in self.conversation.last_message.calls:
+            calls.append(replace(call, id=None) if call.id in seen else call)
+            seen.add(call.id)
+        return tuple(calls)
 
     def deliver(self) -> None:
         """Give the reply to every client that waits; one that has gone away does not get it."""

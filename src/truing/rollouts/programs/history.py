@@ -39,10 +39,12 @@ def differences(ours: Message, given: Message, tool_format: str) -> list[str]:
     """Return in which parts a client's copy of a message of the policy is written differently."""
     (mine,), (theirs,) = (split_reasoning([message], tool_format) for message in (ours, given))
     calls = [message.get("tool_calls", ()) for message in (ours, given)]
+    # where the policy's format has no ids, the endpoint made those that the client gives back
+    own = [i for i, call in enumerate(calls[0]) if call.get("id") != call_id(i)]
     parts = {
         "reasoning": [message.get("reasoning_content", "").strip() for message in (mine, theirs)],
         "white space": [message["content"] for message in (mine, theirs)],
-        "ids of calls": [[call.get("id") for call in each] for each in calls],
+        "ids of calls": [[each[i].get("id") for i in own] for each in calls],
         "order of arguments": [[list(call["function"]["arguments"]) for call in each] for each in calls],
     }
     return [name for name, (a, b) in parts.items() if a != b]

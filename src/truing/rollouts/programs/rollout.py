@@ -75,7 +75,10 @@ class ProgramRollout:
             if same.reply is not None:
                 same.deliver()
             return None
-        ignored = overridden(call.wanted, self.context.sampling_params, self.rules.override)
+        constrained = self.context.limits.grammar != "off"
+        ignored = overridden(
+            call.wanted, self.context.sampling_params, self.rules.override, constrained=constrained
+        )
         if call.messages[-1]["role"] == "assistant":
             raise CallRefused(400, "the last message is the assistant's: an answer is not continued")
         if len(self.calls) >= self.rules.max_calls:

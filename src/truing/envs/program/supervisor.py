@@ -71,7 +71,7 @@ class Supervisor:
             self._read(TICK)
             self._reap()
             ended = self._over(time.monotonic() - began)
-        left = end_all(self._pid)
+        left = end_all(self._program.pid)
         self._read(0.0)
         if ended is None and left:
             ended = "left"
@@ -82,7 +82,7 @@ class Supervisor:
 
     def _start(self) -> None:
         """Start the program in a session of its own."""
-        program = subprocess.Popen(
+        self._program = subprocess.Popen(  # kept: when it is deleted, it takes the exit code
             self._request["command"],
             cwd=self._request["folder"],
             env=self._request["variables"],
@@ -92,9 +92,8 @@ class Supervisor:
             start_new_session=True,
             preexec_fn=self._limit,  # this process has one thread
         )
-        self._pid = program.pid
         for name in self._tails:
-            stream = getattr(program, name)
+            stream = getattr(self._program, name)
             os.set_blocking(stream.fileno(), False)
             self._streams.register(stream, selectors.EVENT_READ, name)
 
@@ -128,7 +127,7 @@ class Supervisor:
     def _reap(self) -> None:
         """Take the exit codes of processes that have ended, the program's among them."""
         while (ended := _wait()) and ended[0]:
-            if ended[0] == self._pid:
+            if ended[0] == self._program.pid:
                 self._code = os.waitstatus_to_exitcode(ended[1])
 
     def _over(self, seconds: float) -> str | None:

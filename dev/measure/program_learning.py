@@ -2,8 +2,8 @@
 
     python -m dev.measure.program_learning [--seeds 0 1 2] [--steps 80]
 
-The program calls the policy by the client of ``openai``, once for each rollout. Prints the evaluations of both
-by seed, how many of the rollouts of all steps have the same tokens, and the seconds of a step.
+The program calls the policy by the client of ``openai``, once for each rollout. Prints the evaluations of
+both by seed, how many of the rollouts of all steps have the same tokens, and the seconds of a step.
 """
 
 import argparse

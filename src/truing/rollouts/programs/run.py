@@ -44,7 +44,7 @@ def collect_programs(
     """
     env = context.env
     assert isinstance(env, ProgramEnv)
-    env.begin_collection()
+    env.begin_collection(context.kept)
     with context.running_endpoint() as endpoint, turn_source.running_turns() as turns:
         calls = endpoint.calls
         rollouts = [

@@ -16,6 +16,7 @@ from truing.envs.countdown import Countdown
 from truing.envs.dataset import Dataset
 from truing.envs.env_arguments import env_arguments, record_env_arguments
 from truing.envs.gsm8k import Gsm8k
+from truing.envs.harbor import Harbor
 from truing.envs.imported import import_object
 from truing.envs.program import ProgramDataset
 from truing.envs.reasoning_gym import ReasoningGym
@@ -27,6 +28,7 @@ from truing.utils.repository import in_clone
 ENVS: dict[str, type] = {
     "dataset": Dataset,
     "program": ProgramDataset,
+    "harbor": Harbor,
     "arithmetic": Arithmetic,
     "countdown": Countdown,
     "reasoning_gym": ReasoningGym,

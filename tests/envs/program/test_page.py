@@ -12,7 +12,7 @@ from truing.envs import env_problems, make_env
 from truing.envs.program_env import Access
 from truing.rewards import grade
 
-PAGE = (ROOT / "docs" / "programs.md").read_text(encoding="utf-8")
+PAGE, HUBS = (ROOT / "docs" / "programs.md").read_text(encoding="utf-8").split("\n## Hubs\n")
 
 
 @pytest.fixture
@@ -37,3 +37,10 @@ def test_the_example_of_the_page(example, model, attempt):
     asked = model.asked[0]["messages"][-1]["content"]
     assert asked == f"{task.messages[-1]['content']} Reply with the number only."
     assert grade(attempt(task, "", outcome=outcome), env.rewards).reward == 1.0
+
+
+def test_the_keys_of_the_hubs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for text in re.findall(r"```toml\n(.*?)```", HUBS, re.DOTALL):
+        table = tomllib.loads(text)["env"]
+        assert env_problems(table) == []

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from truing.envs.program.config import ProgramConfig
+from truing.envs.program.config import ProcessConfig
 from truing.envs.program.containers import FOLDER, SOCKET, URL, check_container, container_command
 from truing.envs.program.endings import SHOWN, outcome_of
 from truing.envs.program.relay import Relay, listen_at_file
@@ -37,7 +37,7 @@ GRACE = 60.0
 class CommandProgram:
     """Starts a command for each rollout."""
 
-    def __init__(self, config: ProgramConfig) -> None:
+    def __init__(self, config: ProcessConfig) -> None:
         self._config = config
         self._running = set[subprocess.Popen[bytes]]()
         self._lock = threading.Lock()
@@ -45,14 +45,9 @@ class CommandProgram:
         _check_platform()
         check_passed(config)
         if config.runtime == "subprocess":
-            _check_executable(self._command[0])
-        else:
+            _check_executable(_command(config)[0])
+        elif config.image is not None:
             check_container(config)
-
-    @property
-    def _command(self) -> tuple[str, ...]:
-        assert self._config.command is not None
-        return self._config.command
 
     def run(self, task: Task, access: Access, workspace: Path) -> dict[str, Any]:
         """Run the command to its end, and return its outcome.
@@ -60,7 +55,12 @@ class CommandProgram:
         Raises:
             ProgramError: It did not start, exceeded a limit, or crashed.
         """
-        config = self._config
+        return self.run_as(self._config, task, access, workspace)
+
+    def run_as(
+        self, config: ProcessConfig, task: Task, access: Access | None, workspace: Path
+    ) -> dict[str, Any]:
+        """Run the command of a configuration of its own, such as one task's; without access, no model."""
         request = {
             "folder": str(workspace),
             "timeout": config.timeout,
@@ -70,10 +70,10 @@ class CommandProgram:
             "nice": os.getpriority(os.PRIO_PROCESS, 0),
         }
         if config.runtime == "subprocess":
-            result = self._supervised(request | self._process(task, access, workspace), task)
+            result = self._supervised(request | _process(config, task, access, workspace), task)
         else:
-            with _endpoint_at_file(access, workspace):
-                result = self._supervised(request | self._container(task, access, workspace), task)
+            with nullcontext() if access is None else _endpoint_at_file(access, workspace):
+                result = self._supervised(request | _container(config, task, access, workspace), task)
         return outcome_of(result, config, task, str(workspace))
 
     def allow(self) -> None:
@@ -86,34 +86,6 @@ class CommandProgram:
             self._stopped = True
             for supervisor in self._running:
                 supervisor.terminate()
-
-    def _process(self, task: Task, access: Access, workspace: Path) -> dict[str, Any]:
-        """Return what a supervisor starts for a program of this machine."""
-        config = self._config
-        variables = program_variables(config, access, str(workspace), os.environ)
-        return {
-            "command": [filled(part, task, sys.executable) for part in self._command],
-            "variables": machine_variables(os.environ) | variables,
-            "memory": config.memory_bytes,
-            "max_processes": config.max_processes,
-            "afterwards": None,
-        }
-
-    def _container(self, task: Task, access: Access, workspace: Path) -> dict[str, Any]:
-        """Return what a supervisor starts for a program in a container, which has limits of its own."""
-        config = self._config
-        variables = program_variables(config, Access(URL, access.key), FOLDER, os.environ)
-        command = [filled(part, task, "python3") for part in self._command]
-        name = f"truing-{os.getpid()}-{workspace.name}"
-        run, remove = container_command(config, command, variables, str(workspace), name)
-        of_client = config.runtime != "apptainer"  # the container is no child of it
-        return {
-            "command": run,
-            "variables": dict(os.environ),
-            "memory": None if of_client else config.memory_bytes,
-            "max_processes": config.max_processes,
-            "afterwards": remove,
-        }
 
     def _supervised(self, request: Mapping[str, Any], task: Task) -> dict[str, Any]:
         """Return the answer of a supervisor to a request."""
@@ -139,6 +111,41 @@ class CommandProgram:
                 remedy="a program may not stop or kill processes that it did not start",
             )
         return json.loads(answer)
+
+
+def _command(config: ProcessConfig) -> tuple[str, ...]:
+    """Return the command of a program that is one."""
+    assert config.command is not None
+    return config.command
+
+
+def _process(config: ProcessConfig, task: Task, access: Access | None, workspace: Path) -> dict[str, Any]:
+    """Return what a supervisor starts for a program of this machine."""
+    variables = program_variables(config, access, str(workspace), os.environ)
+    return {
+        "command": [filled(part, task, sys.executable) for part in _command(config)],
+        "variables": machine_variables(os.environ) | variables,
+        "memory": config.memory_bytes,
+        "max_processes": config.max_processes,
+        "afterwards": None,
+    }
+
+
+def _container(config: ProcessConfig, task: Task, access: Access | None, workspace: Path) -> dict[str, Any]:
+    """Return what a supervisor starts for a program in a container, which has limits of its own."""
+    inside = None if access is None else Access(URL, access.key)
+    variables = program_variables(config, inside, FOLDER, os.environ)
+    command = [filled(part, task, "python3") for part in _command(config)]
+    name = f"truing-{os.getpid()}-{workspace.name}"
+    run, remove = container_command(config, command, variables, str(workspace), name)
+    of_client = config.runtime != "apptainer"  # the container is no child of it
+    return {
+        "command": run,
+        "variables": dict(os.environ),
+        "memory": None if of_client else config.memory_bytes,
+        "max_processes": config.max_processes,
+        "afterwards": remove,
+    }
 
 
 def _start_supervisor() -> "subprocess.Popen[bytes]":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -51,8 +51,11 @@ class ProgramOptions(FrozenModel):
             yield f'train is "first", "all", or module:function, not "{self.train}"'
 
 
-class ProgramConfig(ProgramOptions, DatasetConfig):
-    """The tasks and rewards of a data set, and the program that works on them."""
+class ProcessConfig(ProgramOptions):
+    """A program, and the limits of one that is a process."""
+
+    IMAGES_OF_TASKS: ClassVar[bool] = False
+    """Whether tasks may name images of their own."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Program and arguments, with {task} (text of the user's last message), {id}, {python} (this one)."""
@@ -99,7 +102,7 @@ class ProgramConfig(ProgramOptions, DatasetConfig):
 
     def _of_containers(self) -> Iterator[str]:
         in_container = self.runtime != "subprocess"
-        if in_container and self.image is None:
+        if in_container and self.image is None and not self.IMAGES_OF_TASKS:
             yield f'runtime = "{self.runtime}" needs an image'
         for key in () if in_container else _changed(self, ("image", "mounts")):
             yield f'{key} is a key of containers, and runtime is "subprocess"'
@@ -126,6 +129,10 @@ class ProgramConfig(ProgramOptions, DatasetConfig):
         return bytes_of(self.max_disk)
 
 
+class ProgramConfig(ProcessConfig, DatasetConfig):
+    """The tasks and rewards of a data set, and the program that works on them."""
+
+
 PROCESS_KEYS = (
     *("variables", "pass_variables", "memory", "max_processes", "max_output", "max_disk", "ok_codes"),
     *("runtime", "image", "mounts"),
@@ -133,9 +140,9 @@ PROCESS_KEYS = (
 """Keys without effect on a function."""
 
 
-def _changed(config: ProgramConfig, keys: tuple[str, ...]) -> Iterator[str]:
+def _changed(config: ProcessConfig, keys: tuple[str, ...]) -> Iterator[str]:
     """Yield those keys that have another value than their default."""
     for key in keys:
-        default: Any = ProgramConfig.model_fields[key].get_default(call_default_factory=True)
+        default: Any = ProcessConfig.model_fields[key].get_default(call_default_factory=True)
         if getattr(config, key) != default:
             yield key

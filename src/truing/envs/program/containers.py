@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from truing.envs.program import relay
-from truing.envs.program.config import ProgramConfig
+from truing.envs.program.config import ProcessConfig
 from truing.envs.program.workspace import OWN
 from truing.errors import RecipeError
 
@@ -29,7 +29,7 @@ class ContainerCommand(NamedTuple):
 
 
 def container_command(
-    config: ProgramConfig, command: Sequence[str], variables: Mapping[str, str], workspace: str, name: str
+    config: ProcessConfig, command: Sequence[str], variables: Mapping[str, str], workspace: str, name: str
 ) -> ContainerCommand:
     """Return the command lines of a container without network.
 
@@ -61,7 +61,7 @@ def container_command(
     )
 
 
-def check_container(config: ProgramConfig) -> None:
+def check_container(config: ProcessConfig) -> None:
     """Raise unless the runtime is installed, runs, and has the image."""
     assert config.image is not None
     if shutil.which(config.runtime) is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truing.envs.program.config import ProgramConfig
+from truing.envs.program.config import ProcessConfig
 from truing.errors import ProgramError
 from truing.types.rollout import Task
 from truing.utils.parse import parse_finite_json
@@ -16,7 +16,7 @@ TEXT = 4000
 
 
 def outcome_of(
-    result: Mapping[str, Any], config: ProgramConfig, task: Task, workspace: str
+    result: Mapping[str, Any], config: ProcessConfig, task: Task, workspace: str
 ) -> dict[str, Any]:
     """Return the outcome of a program.
 
@@ -43,7 +43,7 @@ def last_value(stdout: str) -> Any:
         return None
 
 
-def _error(result: Mapping[str, Any], config: ProgramConfig, what: str) -> ProgramError:
+def _error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> ProgramError:
     """Return the error of a program that exceeded a limit or crashed."""
     ended = result["ended"]
     if ended == "start":
@@ -71,7 +71,7 @@ def _error(result: Mapping[str, Any], config: ProgramConfig, what: str) -> Progr
     return ProgramError(f"{what} {happened}", got=_last_lines(result), remedy=remedy)
 
 
-def _crash(result: Mapping[str, Any], config: ProgramConfig) -> tuple[str, str]:
+def _crash(result: Mapping[str, Any], config: ProcessConfig) -> tuple[str, str]:
     """Return how a program crashed, and the remedy."""
     code, remedy = result["code"], "its errors say why; env.ok_codes has exit codes that are no crash"
     if config.memory is not None and ("MemoryError" in result["stderr"] or code < 0 or code == 137):

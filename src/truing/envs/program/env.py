@@ -42,7 +42,7 @@ class ProgramKind(Protocol):
         ...
 
 
-class _Programs:
+class Programs:
     """What all environments of programs share: they run one in a workspace."""
 
     def __init__(self, program: ProgramKind, options: ProgramOptions, workspaces: Workspaces) -> None:
@@ -79,7 +79,7 @@ class _Programs:
         vars(self).update(state)
 
 
-class ProgramDataset(_Programs, Dataset):
+class ProgramDataset(Programs, Dataset):
     """Rows with a prompt; a program works on each, and rewards judge what it leaves."""
 
     Config = ProgramConfig
@@ -91,13 +91,13 @@ class ProgramDataset(_Programs, Dataset):
         else:
             program = FunctionProgram(import_object(config.function, "program"), config.timeout)
         _check_data_outside(config)
-        _Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes))
+        Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes))
 
     def _unread(self) -> str:
         return "only your programs, in their task files, and your reward functions get"
 
 
-class Program(_Programs):
+class Program(Programs):
     """A function as an environment, for ``truing.train(recipe, env=truing.Program(run, …))``.
 
     Args:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from truing.envs.program.config import ProgramConfig
+from truing.envs.program.config import ProcessConfig
 from truing.envs.program.workspace import OWN, TASK_FILE
 from truing.envs.program_env import Access
 from truing.errors import RecipeError
@@ -17,13 +17,13 @@ TO_START = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV")
 
 
 def program_variables(
-    config: ProgramConfig, access: Access, workspace: str, trainer: Mapping[str, str]
+    config: ProcessConfig, access: Access | None, workspace: str, trainer: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment variables that a program gets anywhere, also in a container.
 
     Args:
         config: of the programs.
-        access: to the endpoint, as the program reaches it.
+        access: to the endpoint, as the program reaches it; None for one that may not call the policy.
         workspace: its path, as the program sees it.
         trainer: the trainer's environment, of which a program gets what ``pass_variables`` names.
     """
@@ -31,15 +31,22 @@ def program_variables(
         "HOME": workspace,
         "TMPDIR": f"{workspace}/{OWN}/tmp",
         "PYTHONHASHSEED": "0",  # the order of sets would differ by run, and with it prompts
-        "NO_PROXY": f"127.0.0.1,localhost,{urlsplit(access.url).hostname}",
+        **({} if access is None else {"NO_PROXY": f"127.0.0.1,localhost,{urlsplit(access.url).hostname}"}),
         **{name: trainer[name] for name in config.pass_variables},
         **config.variables,
+        **({} if access is None else _endpoint_variables(access)),
+        "TRUING_TASK_FILE": f"{workspace}/{TASK_FILE}",
+    }
+
+
+def _endpoint_variables(access: Access) -> dict[str, str]:
+    """Return the variables by which clients find the endpoint."""
+    return {
         "OPENAI_BASE_URL": f"{access.url}/v1",
         "OPENAI_API_BASE": f"{access.url}/v1",
         "OPENAI_API_KEY": access.key,
         "ANTHROPIC_BASE_URL": access.url,
         "ANTHROPIC_API_KEY": access.key,
-        "TRUING_TASK_FILE": f"{workspace}/{TASK_FILE}",
     }
 
 
@@ -61,7 +68,7 @@ def filled(argument: str, task: Task, python: str) -> str:
     return re.sub(r"\{(task|id|python)\}", lambda found: values[found[1]], argument)
 
 
-def check_passed(config: ProgramConfig) -> None:
+def check_passed(config: ProcessConfig) -> None:
     """Raise unless the trainer has the variables that programs get from it."""
     if missing := [name for name in config.pass_variables if name not in os.environ]:
         raise RecipeError(

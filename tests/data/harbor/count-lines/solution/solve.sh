@@ -1,0 +1,2 @@
+#!/bin/bash
+grep -c "" poem.txt > answer.txt

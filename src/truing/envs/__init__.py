@@ -10,6 +10,7 @@ from truing.config import problems, table_at, validated
 from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
+from truing.envs.adapters.verifiers_program import VerifiersProgram
 from truing.envs.arithmetic.env import Arithmetic
 from truing.envs.base import Env, Split, checked_tasks
 from truing.envs.countdown import Countdown
@@ -34,6 +35,7 @@ ENVS: dict[str, type] = {
     "reasoning_gym": ReasoningGym,
     "mcp": Mcp,
     "verifiers": Verifiers,
+    "verifiers_program": VerifiersProgram,
     "openenv": OpenEnv,
     "gsm8k": Gsm8k,
     "workspace": Workspace,

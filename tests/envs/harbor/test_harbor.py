@@ -9,6 +9,7 @@ import pytest
 from folders import ROOT
 
 from truing.envs import checked_tasks, make_env
+from truing.envs.harbor.paths import with_paths
 from truing.envs.program_env import Access, ProgramEnv
 from truing.errors import DataError, ProgramError, RecipeError
 from truing.rewards import grade
@@ -72,6 +73,22 @@ def test_an_instruction_is_shown_as_on_this_machine():
     assert asked["content"] == "How many lines does ./poem.txt have? Write the number to ./answer.txt."
     assert task_of(env, "sort-names").messages[0]["content"].startswith("Sort the names")  # no canary
     assert "2 tasks without a container" in env.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("cat /app/a.txt", "cat HERE/a.txt"),
+        ('"/app"', '"HERE"'),
+        ("write it to /app.", "write it to HERE."),
+        ("cp /tests/x /logs/verifier", "cp T/x L/verifier"),
+        ("/application /app-x /app.d", "/application /app-x /app.d"),
+        ("/srv/app ./app ~/app $X/app ${X}/app x-/app", "/srv/app ./app ~/app $X/app ${X}/app x-/app"),
+        ("/app/tests", "HERE/tests"),
+    ],
+)
+def test_fixed_paths(text, read):
+    assert with_paths(text, {"/app": "HERE", "/tests": "T", "/logs": "L"}) == read
 
 
 def test_a_function_works_in_the_workspace(tmp_path, monkeypatch):

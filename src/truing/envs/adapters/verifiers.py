@@ -80,7 +80,7 @@ class Verifiers:
         return Task(
             task_id=task_id,
             family=f"verifiers/{self.config.taskset}",
-            messages=tuple(_prompt(original)),
+            messages=tuple(prompt_messages(original)),
             answer=original.hash,
             tools=tuple(tool.spec for tool in (*self._own(original), *self._shared)),
         )
@@ -103,7 +103,7 @@ class Verifiers:
         if self._state_of(type(toolset)) is not self._vf.State:
             raise DataError(
                 f"the toolset {name} shares a State with its rewards, which takes verifiers' own runner",
-                remedy="keep the state in the toolset itself",
+                remedy='keep the state in the toolset itself, or set env.name = "verifiers_program"',
             )
         loop = loop_in_new_thread()  # a tool that blocks its loop delays no other tool
         run_coroutine(toolset.setup(), seconds, loop)
@@ -177,10 +177,11 @@ def _check(vf: Any, task: Any) -> None:
         raise DataError(
             f"verifiers task {task.data.idx} cannot be run by Truing: it {', and '.join(problems)}",
             expected="a prompt, and rewards that read the transcript",
+            remedy='env.name = "verifiers_program" runs it by verifiers\' own runner',
         )
 
 
-def _prompt(task: Any) -> list[Message]:
+def prompt_messages(task: Any) -> list[Message]:
     """Return the messages of the prompt."""
     system, prompt = task.data.system_prompt, task.data.prompt
     before = [{"role": "system", "content": system}] if system is not None else []

@@ -38,7 +38,7 @@ class Harbor(Programs):
         self.notes = _notes(config, folders)
         function = None if config.function is None else import_object(config.function, "program")
         program = HarborProgram(config, {each.name: each for each in folders}, function)
-        super().__init__(program, config, Workspaces(config.folder, config.disk_bytes))
+        super().__init__(program, config, Workspaces(config.folder, config.disk_bytes), config.files)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split, by name."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from truing.envs.imported import import_object
-from truing.envs.program.config import ProgramOptions
+from truing.envs.program.config import CallOptions
 from truing.envs.program_env import EVERYTHING, CallRules
 from truing.errors import ProgramError, RecipeError
 from truing.types.model_call import ModelCall
@@ -12,7 +12,7 @@ from truing.types.model_call import ModelCall
 Trains = Callable[[ModelCall, bool], bool]
 
 
-def call_rules(options: ProgramOptions) -> CallRules:
+def call_rules(options: CallOptions) -> CallRules:
     """Return the rules that a recipe declares.
 
     Raises:
@@ -22,7 +22,7 @@ def call_rules(options: ProgramOptions) -> CallRules:
     return CallRules(frozenset(names), _trains(options), options.max_calls)
 
 
-def _trains(options: ProgramOptions) -> Trains:
+def _trains(options: CallOptions) -> Trains:
     """Return whether a conversation is trained, by its first call and whether it is a program's first."""
     chosen, text = _chosen(options.train), options.train_system
 

@@ -24,17 +24,13 @@ Runtime = Literal["subprocess", "docker", "podman", "apptainer"]
 Override = Literal["all"] | tuple[str, ...]
 
 
-class ProgramOptions(FrozenModel):
-    """How programs run, beside what they do."""
+class CallOptions(FrozenModel):
+    """How programs of any kind run, and the rules of their calls."""
 
-    folder: str | None = None
-    """Copied into the workspace of each rollout, a folder of its own; links in it stay links."""
     timeout: PositiveFloat = 600.0
     """Seconds of a program; one that runs longer is an error and has no reward."""
     at_once: PositiveInt = 16
     """Programs that run at the same time."""
-    files: tuple[str, ...] = ()
-    """Patterns of workspace files to record: name, size, and text of up to 4 KB; `*` matches `/` too."""
     train: str = "first"
     """Trained conversations: of the "first" call, "all", or `module:function`: `(call, first) -> bool`."""
     train_system: str | None = None
@@ -49,6 +45,15 @@ class ProgramOptions(FrozenModel):
         yield from super().contradictions()
         if self.train not in ("first", "all") and ":" not in self.train:
             yield f'train is "first", "all", or module:function, not "{self.train}"'
+
+
+class ProgramOptions(CallOptions):
+    """How programs with workspaces run, beside what they do."""
+
+    folder: str | None = None
+    """Copied into the workspace of each rollout, a folder of its own; links in it stay links."""
+    files: tuple[str, ...] = ()
+    """Patterns of workspace files to record: name, size, and text of up to 4 KB; `*` matches `/` too."""
 
 
 class ProcessConfig(ProgramOptions):

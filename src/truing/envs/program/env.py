@@ -12,7 +12,7 @@ from truing.envs.dataset.config import DatasetConfig
 from truing.envs.imported import import_object
 from truing.envs.program.call_rules import call_rules
 from truing.envs.program.command_program import CommandProgram
-from truing.envs.program.config import ProgramConfig, ProgramOptions
+from truing.envs.program.config import CallOptions, ProgramConfig, ProgramOptions
 from truing.envs.program.function_program import FunctionProgram, RunProgram
 from truing.envs.program.workspace import Workspaces, recorded_files
 from truing.envs.program_env import Access
@@ -45,10 +45,12 @@ class ProgramKind(Protocol):
 class Programs:
     """What all environments of programs share: they run one in a workspace."""
 
-    def __init__(self, program: ProgramKind, options: ProgramOptions, workspaces: Workspaces) -> None:
+    def __init__(
+        self, program: ProgramKind, options: CallOptions, workspaces: Workspaces, files: Sequence[str] = ()
+    ) -> None:
         self.at_once = options.at_once
         self.calls = call_rules(options)
-        self._program, self._workspaces, self._files = program, workspaces, options.files
+        self._program, self._workspaces, self._files = program, workspaces, files
 
     def run(self, task: Task, access: Access, name: str) -> Mapping[str, Any]:
         """Run a program to its end, and return its outcome."""
@@ -91,7 +93,7 @@ class ProgramDataset(Programs, Dataset):
         else:
             program = FunctionProgram(import_object(config.function, "program"), config.timeout)
         _check_data_outside(config)
-        Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes))
+        Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes), config.files)
 
     def _unread(self) -> str:
         return "only your programs, in their task files, and your reward functions get"
@@ -122,7 +124,8 @@ class Program(Programs):
         **options: Any,
     ) -> None:
         valid = validated(ProgramOptions, options, _unknown)
-        super().__init__(FunctionProgram(run, valid.timeout), valid, Workspaces(valid.folder))
+        program = FunctionProgram(run, valid.timeout)
+        super().__init__(program, valid, Workspaces(valid.folder), valid.files)
         self.rewards = rewards_by_name(rewards)
         self._tasks: dict[Split, Sequence[Task]] = {"train": (), "eval": eval_tasks}
         if isinstance(tasks, str):

@@ -123,6 +123,8 @@ class FunctionProgram:
         if isinstance(error, _OverdueError):
             limit = f"env.timeout = {self._timeout:g} s"
             raise ProgramError(f"{what} ran longer than {limit}", remedy="allow it more seconds")
+        if isinstance(error, ProgramError):  # which says itself why there is no reward
+            raise error
         if error is not None:
             trace = "".join(traceback.format_exception(error))
             raise ProgramError(f"{what} raised {type(error).__name__}", got=trace[-SHOWN:]) from error

@@ -1,0 +1,169 @@
+"""A taskset with a harness of its own, run by verifiers' runner as a program, with a scripted model."""
+
+import os
+import re
+import textwrap
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from truing.envs import checked_tasks, make_env
+from truing.envs.program_env import Access, ProgramEnv
+from truing.errors import DataError, ProgramError, RecipeError
+from truing.rewards import grade
+from truing.types.message import AssistantMessage
+from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingParams
+from truing.types.status import Status
+
+pytestmark = pytest.mark.integration
+
+TASKSET = textwrap.dedent('''
+    import sys
+
+    import verifiers.v1 as vf
+
+    __all__ = ["Notes", "Asker"]
+
+    ASK = """
+    import json, sys, urllib.request
+    endpoint, secret, question = sys.argv[1:]
+    body = {"model": "policy", "messages": [{"role": "user", "content": question}]}
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + secret}
+    request = urllib.request.Request(endpoint + "/chat/completions", json.dumps(body).encode(), headers)
+    said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+    open("note.txt", "w").write(said)
+    """
+
+    class Asker(vf.Harness[vf.HarnessConfig]):
+        NEEDS_CONTAINER = False
+
+        async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
+            command = [sys.executable, "-c", ASK, endpoint, secret, data.prompt]
+            return await runtime.run_program(command, {})
+
+    class Note(vf.Task[vf.TaskData]):
+        @vf.reward(weight=2.0)
+        async def right(self, trace: vf.Trace) -> float:
+            return float(trace.last_message.content == self.data.prompt.split()[-1])
+
+        @vf.reward(weight=0.5)
+        async def short(self, trace: vf.Trace) -> float:
+            return float(len(trace.last_message.content) < 4)
+
+        @vf.metric
+        async def written(self, runtime) -> float:
+            return float(len(await runtime.read("note.txt")))
+
+    class Notes(vf.Taskset[Note]):
+        def load(self):
+            return (Note(vf.TaskData(prompt=f"Note the number {i}")) for i in range(12))
+''')
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Make an environment of the taskset, with some of its text replaced."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(name, was="", instead="", env="verifiers_program", **keys):
+        assert was in TASKSET
+        (tmp_path / f"{name}.py").write_text(TASKSET.replace(was, instead) if was else TASKSET)
+        return make_env(env, {"taskset": name, **keys})
+
+    return make
+
+
+def run(env, model, task, said):
+    model.replies += [{"content": said}]
+    return env.run(task, Access(f"http://127.0.0.1:{model.server_port}", "the-key"), "r")
+
+
+def test_its_own_harness_asks_and_its_own_rewards_judge(made, model, attempt):
+    env = made("notes_a")
+    assert isinstance(env, ProgramEnv)
+    tasks = [task for split in checked_tasks(env).values() for task in split]
+    assert len(tasks) == 12
+    task = tasks[0]
+    number = task.messages[-1]["content"].split()[-1]
+    for said, parts in ((number, (2.0, 0.5)), ("many", (0.0, 0.0)), ("no", (0.0, 0.5))):
+        outcome = run(env, model, task, said)
+        assert outcome["output"] == {
+            "reward": sum(parts),
+            "rewards": {"right": parts[0], "short": parts[1]},
+            "metrics": {"written": float(len(said))},
+            "stopped_by": "agent_completed",
+        }
+        assert grade(attempt(task, said, outcome=outcome), env.rewards)[0] == sum(parts)
+    assert [each["messages"] for each in model.asked] == [list(task.messages)] * 3
+    assert not [name for name in os.environ if name.startswith("TRUING_API_KEY")]
+
+
+def test_rewards_equal_those_of_the_transcript(made, model):
+    """Where a taskset's rewards read the transcript alone, both ways of running it give the same."""
+    metric = TASKSET[TASKSET.index("    @vf.metric") : TASKSET.index("class Notes")]
+    here = made("notes_here", metric, "    pass\n\n", env="verifiers")
+    there = made("notes_there", metric, "    pass\n\n")
+    task = here.tasks("train")[0]
+    (same,) = [each for each in there.tasks("train") if each.messages == task.messages]
+    for said in (task.messages[-1]["content"].split()[-1], "many", "no"):
+        turn = AssistantMessage(said).to_dict()
+        rollout = Rollout("r", "g", task, (), said, Status.DONE, SamplingParams(), messages=(turn,))
+        assert run(there, model, same, said)["output"]["reward"] == grade(rollout, here.rewards)[0]
+
+
+def test_a_harness_or_a_reward_that_crashes_is_an_error(made, model):
+    env = made("notes_b", 'open("note', 'raise ValueError(said); open("note')
+    with pytest.raises(ProgramError, match=r"(?s)could not run task notes_b/0.*HarnessError.*ValueError: 7"):
+        run(env, model, env.tasks("train")[0], "7")
+    env = made("notes_c", "len(trace.last_message.content) < 4", "trace.last_message.content < 4")
+    with pytest.raises(ProgramError, match=r"(?s)TaskError.*TypeError"):
+        run(env, model, env.tasks("train")[0], "7")
+
+
+def test_a_harness_that_runs_too_long_is_ended(made, model):
+    env = made("notes_d", 'open("note', 'import time; time.sleep(60); open("note', timeout=3)
+    with pytest.raises(ProgramError, match=re.escape("ran longer than env.timeout = 3 s")):
+        run(env, model, env.tasks("train")[0], "7")
+    deadline = time.monotonic() + 10
+    while b"time.sleep(60); open" in commands_running():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def commands_running():
+    files = Path("/proc").glob("[0-9]*/cmdline")
+    found = []
+    for file in files:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.append(file.read_bytes())
+    return b"".join(found)
+
+
+def test_what_the_runner_cannot_do_is_refused(made):
+    with pytest.raises(DataError, match="'codex' needs a container runtime"):
+        made("notes_e", harness={"id": "codex"})
+    with pytest.raises(DataError, match="has no prompt"):
+        made("notes_f", "prompt=f", "name=f")
+    with pytest.raises(RecipeError, match="no_such_key"):
+        made("notes_g", options={"no_such_key": 1})
+    with pytest.raises(RecipeError, match=r"(?s)environment of its own.*Two"):
+        made(
+            "notes_h",
+            '__all__ = ["Notes", "Asker"]\n',
+            '__all__ = ["Notes", "Asker", "Two"]\n\nclass TwoConfig(vf.EnvConfig):\n'
+            "    a: vf.AgentConfig = vf.AgentConfig()\n    agent: vf.AgentConfig = vf.AgentConfig()\n\n"
+            "class Two(vf.Env[TwoConfig]):\n    async def run(self, task, agents): ...\n",
+        )
+
+
+def test_what_looks_into_a_runtime_is_sent_to_the_runner(made):
+    with pytest.raises(DataError, match=r'env\.name = "verifiers_program"'):
+        made(
+            "notes_i",
+            "async def right(self, trace: vf.Trace)",
+            "async def right(self, runtime, trace)",
+            "verifiers",
+        )

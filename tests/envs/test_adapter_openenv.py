@@ -5,10 +5,12 @@ import http.server
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from truing.envs import checked_tasks, make_env
+from truing.envs.adapters.openenv import OpenEnvConfig, ServerSession
 from truing.errors import DataError, TruingError
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
@@ -158,3 +160,36 @@ def test_the_address_of_something_else_is_reported(page):
         with pytest.raises(DataError, match="does not describe an action"):
             make_env("openenv", {"url": f"http://127.0.0.1:{server.server_port}"})
         server.shutdown()
+
+
+class NewerClient:
+    """As the client of openenv 0.10: methods need a running event loop, observations have metadata."""
+
+    def __init__(self, **_):
+        pass
+
+    def _answer(self, **facts):
+        asyncio.get_running_loop()
+
+        async def answer():
+            return SimpleNamespace(observation={"text": "a", "metadata": {"took": 1.5}}, **facts)
+
+        return answer()
+
+    def reset(self, seed):
+        return self._answer(done=False, reward=None)
+
+    def step(self, action):
+        return self._answer(done=True, reward=1.0)
+
+    async def close(self):
+        pass
+
+
+def test_the_client_of_a_newer_release(monkeypatch):
+    from openenv import core  # gradio: seconds
+
+    monkeypatch.setattr(core, "GenericEnvClient", NewerClient)
+    session = ServerSession(OpenEnvConfig(url="http://127.0.0.1:9"))
+    assert session.reset(1) == session.step({}) == '{"text": "a"}'
+    assert session.outcome() == {"rewards": [1.0], "done": True, "observation": {"text": "a"}}

@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from truing.config import FrozenModel, PositiveFloat, PositiveInt
@@ -116,11 +116,11 @@ class ServerSession:
 
     def reset(self, seed: int) -> str:
         """Reset; return the first observation as the policy reads it."""
-        return self._take(run_coroutine(self._client.reset(seed=seed), self.config.timeout))
+        return self._take(run_coroutine(_called(self._client.reset, seed=seed), self.config.timeout))
 
     def step(self, action: Mapping[str, Any]) -> str:
         """Step; return the next observation as the policy reads it."""
-        result = run_coroutine(self._client.step(dict(action)), self.config.timeout)
+        result = run_coroutine(_called(self._client.step, dict(action)), self.config.timeout)
         if result.reward is not None:
             self.rewards.append(float(result.reward))
         return self._take(result)
@@ -131,7 +131,8 @@ class ServerSession:
 
     def _take(self, result: Any) -> str:
         """Store the server's answer and return its observation."""
-        self.done, self.observation = result.done, result.observation
+        self.done = result.done
+        self.observation = {name: value for name, value in result.observation.items() if name != "metadata"}
         if self.done:
             self._close()
         field = self.config.shown_field
@@ -217,6 +218,11 @@ def _sum_of_rewards(rollout: Rollout, task: Task) -> float:
     return math.fsum(rollout.outcome["rewards"])
 
 
+async def _called(method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Return what a method of a client returns; openenv 0.10 blocks where no event loop runs."""
+    return await method(*arguments, **named)
+
+
 def _disconnect(client: Any) -> None:
     """End a session without waiting for it."""
-    asyncio.run_coroutine_threadsafe(client.close(), shared_loop())
+    asyncio.run_coroutine_threadsafe(_called(client.close), shared_loop())

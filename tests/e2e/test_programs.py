@@ -30,8 +30,8 @@ def one(rollout, task):
 
 
 def recipe(**env):
-    table = {name: dict(value) if isinstance(value, dict) else value for name, value in BASE_RECIPE.items()}
-    table |= {"stages": ["grpo"], "env": {**PROGRAM["env"], **env}, "chat": {"tool_prompt": "brief"}}
+    program = {**PROGRAM["env"], "function": "tests/e2e/asking_program.py:run", **env}
+    table = {**BASE_RECIPE, "stages": ["grpo"], "env": program, "chat": {"tool_prompt": "brief"}}
     table["grpo"] = {"steps": 1, "prompts_per_step": 3, "group_size": 2, "learning_rate": 1e-3}
     table["sampling"] = {"max_new_tokens": 12}
     return table
@@ -45,14 +45,7 @@ def run_command(command, *words):
 
 def test_the_calls_of_a_rollout_are_told(first_run):
     told = json.loads(run_command(tokens, first_run, "--json").stdout)
-    assert [call["call"] for call in sorted(told["calls"], key=lambda each: each["call"])] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-    ]
+    assert sorted(call["call"] for call in told["calls"]) == [1, 2, 3, 4]
     assert {token["call"] for token in told["tokens"]} > {None}
 
 
@@ -73,7 +66,7 @@ def test_a_program_is_trained_on_its_own_paid_conversations(first_run, tmp_path)
             said = [each["content"] for each in sample.messages if each["role"] == "assistant"]
             calls = [turn.call for turn in sample.turns]
             learned.setdefault(sample.task_id, {}).update(zip(calls, said[-len(calls) :], strict=True))
-    assert learned.keys() == demonstrations.keys()
+    assert len({*learned} & {*demonstrations}) == 2
     for task, by_call in learned.items():
         expected = [message["content"] for message in demonstrations[task]]
         assert [said for _, said in sorted(by_call.items())] == expected[: len(by_call)]

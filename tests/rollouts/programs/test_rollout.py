@@ -173,6 +173,15 @@ def test_an_answer_that_no_client_got_goes_to_the_next_equal_call_and_is_not_tra
     assert len(samples(rollout)) == 1
 
 
+def test_what_is_graded_is_the_last_answer_that_the_program_got(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [user("one"), said(first), user("two")], "never read", gone=True)
+    finished = finished_rollout(rollout, RECEIVED)
+    assert finished.text == "a word"
+    assert [message["content"] for message in finished.messages] == ["a word"]
+
+
 @pytest.mark.parametrize(
     ("messages", "wanted", "text"),
     [

@@ -29,7 +29,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     answered = [call for call in program.calls if program.delivered(call)]
     trained = [call for call in answered if call.conversation.trained]
     samples = [each for conversation in program.conversations for each in _samples(answered, conversation)]
-    last = trained[-1].conversation if trained else None
+    last = trained[-1] if trained else None
     outcome = {**program.outcome, "calls": [_note(program, call) for call in program.calls]}
     if program.refused:
         outcome["refused"] = program.refused
@@ -42,7 +42,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         text=last.text if last else "",
         status=status,
         sampling_params=program.context.sampling_params,
-        messages=last.dialogue.messages[last.dialogue.task_messages :] if last else (),
+        messages=_messages(last)[last.conversation.dialogue.task_messages :] if last else (),
         sample_messages=tuple(_messages(calls[-1]) for calls in samples),
         answers=received.answers(program.name),
         outcome=outcome,

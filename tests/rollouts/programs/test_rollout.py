@@ -19,7 +19,9 @@ from truing.types.message import AssistantMessage, ToolCall
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
-RECEIVED = SimpleNamespace(has_sent=lambda name, message: True, answers=lambda name: ())
+RECEIVED = SimpleNamespace(
+    has_sent=lambda name, message: True, answers=lambda name: (), has_crashed=lambda name: False
+)
 
 
 def samples(rollout):

@@ -45,6 +45,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         messages=_messages(last)[last.conversation.dialogue.task_messages :] if last else (),
         sample_messages=tuple(_messages(calls[-1]) for calls in samples),
         answers=received.answers(program.name),
+        crashed=received.has_crashed(program.name),
         outcome=outcome,
         ended_by=ended_by,
         error=error,

@@ -35,7 +35,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     given = [message for message in messages if message["role"] != "assistant"]
     outcome = {**program.outcome, "calls": [_note(program, call) for call in program.calls]}
     if program.refused:
-        outcome["refused"] = program.refused
+        outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
     status, ended_by, error = _end(program, trained)
     return Rollout(
         rollout_id=program.name,

@@ -229,6 +229,10 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     121: _by("recorded means or losses are not those of the recorded samples", "RWD011"),
     122: _by("turns begin with the forced prefix more or less often than declared", "SMP013"),
+    123: _by(
+        "an answer of a program is trained twice, not at all, for another rollout, or though it is left out",
+        "MSK011",
+    ),
 }
 """Known faults by the numbers that planted faults refer to."""
 

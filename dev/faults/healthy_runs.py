@@ -31,6 +31,20 @@ TOOLS: Mapping[str, Any] = {
     "grpo.prompts_per_step": 2,
     "grpo.group_size": 4,
 }
+PROGRAM: Mapping[str, Any] = {
+    "env": {
+        "name": "program",
+        "function": "dev/faults/agent_program.py:run",
+        "data": "dev/faults/program_tasks.jsonl",
+        "rewards": {"exact": {"kind": "exact"}},
+    },
+    "stages": ["grpo"],
+    "chat.tool_prompt": "brief",
+    "sampling.max_new_tokens": 12,
+    "grpo.steps": 3,
+    "grpo.prompts_per_step": 3,
+    "grpo.group_size": 4,
+}
 CALLS: Mapping[str, Any] = {
     **TOOLS,
     "sampling.max_new_tokens": 110,
@@ -81,6 +95,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "sampling.min_new_tokens": 2,
             "sft.steps": 20,
         },
+    ),
+    "programs": (
+        "a program's conversations: a loop, a title that is not trained, an edited history",
+        PROGRAM,
     ),
     "equal-rewards": ("groups without signal: no weight moves", {"reward": "own"}),
     "one-batch-of-tasks": (

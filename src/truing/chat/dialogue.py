@@ -49,9 +49,9 @@ class TurnContext:
     restart_reason: str = ""  # how the template re-rendered earlier turns; then this is the whole prompt
 
 
-def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
-    """Return the dialogue of a task's prompt, and its context."""
-    prompt = render_prompt(chat, task)
+def start_dialogue(chat: Chat, task: Task, *, of_data: bool = True) -> tuple[Dialogue, TurnContext]:
+    """Return the dialogue of a task's prompt, and its context; ``of_data`` is that of ``render_prompt``."""
+    prompt = render_prompt(chat, task, of_data=of_data)
     is_text = isinstance(task.demonstration, DemonstratedText)
     rendered_by = chat.with_variables(task.template_kwargs)
     text = text_of(chat, prompt.token_ids) if is_text else rendered_by.render_text(task.messages, task.tools)

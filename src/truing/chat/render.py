@@ -31,21 +31,28 @@ TAIL_CHARS = 8
 """Characters that locate the end of an answer in a longer conversation."""
 
 
-def render_prompt(chat: Chat, task: Task) -> Prompt:
-    """Return the prompt of a task, with the generation prompt; of a demonstrated text its context."""
+def render_prompt(chat: Chat, task: Task, *, of_data: bool = True) -> Prompt:
+    """Return the prompt of a task, with the generation prompt; of a demonstrated text its context.
+
+    Args:
+        chat: of the model.
+        task: with the messages.
+        of_data: whether a special token in a text is an error of the data; a program may have it from the
+            policy, and then it is encoded as ordinary characters.
+    """
     if isinstance(task.demonstration, DemonstratedText):
         context = torch.tensor(task.demonstration.token_ids[: task.demonstration.context])
         return Prompt(context, torch.full((len(context),), Origin.PROMPT, dtype=torch.uint8))
     try:
-        return _render_messages(chat.with_variables(task.template_kwargs), task)
+        return _render_messages(chat.with_variables(task.template_kwargs), task, of_data=of_data)
     except (DataError, ModelError) as error:
         raise error.of(task.where) from error
 
 
-def _render_messages(chat: Chat, task: Task) -> Prompt:
+def _render_messages(chat: Chat, task: Task, *, of_data: bool) -> Prompt:
     """Return the prompt of a task with messages."""
     for message in task.messages:
-        if message["role"] != "text":
+        if of_data and message["role"] != "text":
             check_no_special_tokens(chat, message["content"] + message.get("reasoning_content", ""))
     rendering = chat.render(task.messages, task.tools)
     homes = [Origin.PROMPT] * len(task.messages)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from truing.checks import conversation, environment, judged_rewards, template, tools
+from truing.checks import conversation, environment, judged_rewards, programs, template, tools
 from truing.checks.contradictions import contradictions
 from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.text_report import finding_lines, report_lines
 from truing.checks.trial_episodes import TrialRun, run_trial
 from truing.envs.base import checked_tasks
+from truing.envs.program_env import ProgramEnv
 from truing.errors import DataError
 from truing.rollouts.episode_context import EpisodeContext
 from truing.types.rollout import Task
@@ -45,6 +46,9 @@ CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
     "turns extend each other": conversation.turns_extend,
 }
 """The checks by name."""
+
+OF_PROGRAMS = {"programs call the policy": programs.programs_call}
+"""Those of environments of programs."""
 
 
 class CheckReport(dict[str, CheckResult]):
@@ -94,7 +98,8 @@ def check_tasks(context: EpisodeContext, tasks: Sequence[Task], shaping: Sequenc
     """Run all checks for the given tasks only."""
     with context.running_workers() as workers:
         trial = run_trial(context, workers, tasks, shaping)
-        report = CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
+        checks = {**CHECKS, **(OF_PROGRAMS if isinstance(context.env, ProgramEnv) else {})}
+        report = CheckReport({name: _run_check(function, trial) for name, function in checks.items()})
     report.demonstrated = _demonstrated(trial)
     return report
 

@@ -1,6 +1,8 @@
 """Trial episodes for the checks: each task runs with its demonstration, an empty turn, and another task's."""
 
+import math
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -8,13 +10,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from truing.algos.flatten import flatten
+from truing.algos.flatten import flatten, is_other_conversation
 from truing.chat import Chat
 from truing.engines.base import Completion
+from truing.envs.program_env import ProgramEnv
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import GradeResult
-from truing.rollouts.attempt import Attempt
 from truing.rollouts.collect import collect
+from truing.rollouts.conversation import Conversation
 from truing.rollouts.episode_context import EpisodeContext, TurnSource
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
 from truing.rollouts.workers import EnvWorkers
@@ -34,6 +37,7 @@ class TrialEpisode:
     rollouts: tuple[Rollout, ...]  # none if it could not run
     grades: tuple[GradeResult, ...]  # none if it failed
     error: TruingError | None = None  # why it could not run or be graded
+    seconds: float = math.nan  # both rollouts took together
 
     @property
     def rollout(self) -> Rollout:
@@ -80,9 +84,10 @@ class FixedTurns:
         """Return the turns of one collection."""
         return nullcontext(KnownTurns(self._next))
 
-    def _next(self, attempt: Attempt) -> Completion:
-        if len(attempt.turns) < len(self.turns):
-            return demonstrated(self.chat, attempt, self.turns[len(attempt.turns)])
+    def _next(self, conversation: Conversation) -> Completion:
+        index = conversation.demonstrated_turn
+        if index is not None and index < len(self.turns):
+            return demonstrated(self.chat, conversation, self.turns[index])
         ids = torch.tensor(self.chat.stop_ids[:1])
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
@@ -91,8 +96,16 @@ class FixedTurns:
 def run_trial(
     context: EpisodeContext, workers: EnvWorkers, tasks: Sequence[Task], shaping: Sequence[str] = ()
 ) -> TrialRun:
-    """Run every task. Nothing is sampled, and the context is unlimited: other checks test its length."""
+    """Run every task, of programs one of each family, whose start may take seconds.
+
+    Nothing is sampled, and the context is unlimited: other checks test its length.
+    """
     trial_context = replace(context, sampling_params=RAW, context_length=sys.maxsize, workers=workers)
+    if isinstance(context.env, ProgramEnv):
+        by_family = {task.family: task for task in reversed(tasks)}
+        tasks = [task for task in tasks if by_family[task.family] is task]
+        # programs may ask for the sampling that the recipe declares
+        trial_context = replace(trial_context, sampling_params=context.sampling_params)
     with_demonstration = [task for task in tasks if task.demonstration is not None]
     return TrialRun(
         context,
@@ -121,27 +134,29 @@ def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
 def trial_samples(
     episodes: Sequence[TrialEpisode], *, first_only: bool = False
 ) -> Iterator[tuple[TrialEpisode, Sample]]:
-    """Yield the samples of each episode that has a turn."""
+    """Yield the samples of each episode that has a turn, without conversations that are not to be trained."""
     for episode in episodes:
         if episode.rollouts and episode.rollout.messages:
-            samples = flatten(episode.rollout)
+            samples = [each for each in flatten(episode.rollout) if not is_other_conversation(each)]
             yield from ((episode, sample) for sample in (samples[:1] if first_only else samples))
 
 
 def _run_twice(task: Task, turn_source: TurnSource, context: EpisodeContext) -> TrialEpisode:
     """Run one task twice and grade the first rollout twice."""
+    started = time.monotonic()
     try:
         (group,) = collect(
             [task], group_size=2, context=context, turn_source=turn_source, grade=None, key=("check",)
         )
     except DataError as error:
         return TrialEpisode(task, (), (), error)
+    seconds = time.monotonic() - started
     if not context.env.rewards or any(rollout.status is Status.ERROR for rollout in group.rollouts):
-        return TrialEpisode(task, group.rollouts, ())
+        return TrialEpisode(task, group.rollouts, (), seconds=seconds)
     try:
         with context.running_workers() as workers:
             grades = tuple(workers.grade(group.rollouts[0]) for _ in range(2))
-        return TrialEpisode(task, group.rollouts, grades)
+        return TrialEpisode(task, group.rollouts, grades, seconds=seconds)
     except (RewardError, SkipGroup) as error:
         return TrialEpisode(task, group.rollouts, (), error)
 

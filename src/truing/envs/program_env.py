@@ -73,5 +73,5 @@ class ProgramEnv(Env, Protocol):
         ...
 
     def stop(self) -> None:
-        """End all programs that run: each ``run`` raises a ProgramError soon."""
+        """End all programs that run: each ``run`` raises a ProgramError soon, until a collection begins."""
         ...

@@ -43,7 +43,7 @@ def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
         *given, own_outcome = rollout.reply_hashes or [outcome]  # without an episode there is none
         if outcome != own_outcome:
             outcomes.append(name)
-        read = [message for message in rollout.messages if message["role"] != "assistant"]
+        read = rollout.received
         hashes = [hash_of_message(message, chars) for message in read]
         pairs = list(zip_longest(hashes, given, fillvalue=""))
         wrong = [n for n, (got, own) in enumerate(pairs) if got != own]

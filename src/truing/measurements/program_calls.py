@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from truing.measurements.measurement import Measurement
 from truing.types.facts import Facts
@@ -9,6 +10,9 @@ from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 from truing.types.status import Status
 from truing.types.token_facts import ProgramCalls
+
+Kind = Literal["foreign", "missing", "repeated", "outside", "unread", "untrained"]
+"""What is wrong with an answer or a token: the keys of the fact."""
 
 
 class AnswersOfPrograms(Measurement):
@@ -31,6 +35,7 @@ def program_call_fact(rollouts: Mapping[str, Rollout], samples: Iterable[Sample]
         "missing": 0,
         "repeated": 0,
         "outside": 0,
+        "unread": 0,
         "untrained": 0,
     }
     by_rollout: dict[str, list[Sample]] = {}
@@ -41,23 +46,30 @@ def program_call_fact(rollouts: Mapping[str, Rollout], samples: Iterable[Sample]
             continue
         made = by_rollout.get(name, [])
         fact["answers"] += len(rollout.answers)
-        _count_answers(fact, name, rollout.answers, made)
+        _count_answers(fact, rollout, made)
         _count_tokens(fact, rollout, made)
     return fact
 
 
-def _count_answers(fact: ProgramCalls, name: str, answers: Sequence[str], samples: Sequence[Sample]) -> None:
-    """Count the answers of a rollout that are not one turn of it."""
+def _count_answers(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sample]) -> None:
+    """Count the answers of a rollout that are not one turn of it, and turns whose answer nobody read."""
     turns = Counter(turn.call for sample in samples for turn in sample.turns)
-    for answer in answers:
+    own, wrong = set[int](), list[tuple[Kind, int]]()
+    for answer in rollout.answers:
         owner, _, number = answer.rpartition("-")
         call = int(number)
-        kind = "foreign" if owner != name.replace("/", "-") else "missing" if not turns[call] else ""
-        kind = "repeated" if not kind and turns[call] > 1 else kind
-        if kind:
-            fact[kind] += 1
-            fact.setdefault("rollout", name)
-            fact.setdefault("call", call)
+        if owner != rollout.rollout_id.replace("/", "-"):
+            wrong.append(("foreign", call))
+            continue
+        own.add(call)
+        if turns[call] != 1:
+            wrong.append(("repeated" if turns[call] else "missing", call))
+    continued = {note.get("continues") for note in rollout.outcome["calls"]}
+    wrong += [("unread", call) for call in turns if call and call not in own | continued]
+    for kind, call in wrong:
+        fact[kind] += 1
+        fact.setdefault("rollout", rollout.rollout_id)
+        fact.setdefault("call", call)
 
 
 def _count_tokens(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sample]) -> None:
@@ -70,7 +82,7 @@ def _count_tokens(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sample
             fact.setdefault("position", position)
 
 
-def _wrong_tokens(sample: Sample, untrained: set[int]) -> Iterator[tuple[str, int]]:
+def _wrong_tokens(sample: Sample, untrained: set[int]) -> Iterator[tuple[Kind, int]]:
     """Yield the positions of a sample that are trained and should not be, with what is wrong there."""
     call_of = {t: turn.call for turn in sample.turns for t in range(turn.start, turn.end)}
     trained = sample.policy_mask | sample.supervised_mask

@@ -32,9 +32,11 @@ class RenderedPrompts(Measurement):
     cost = "the template of up to 32 prompts"
 
     def after_step(self) -> Facts:
-        """Return how many differ, and the first difference."""
-        sampler = self.step.sampler
-        return {"prompts": prompt_fact(sampler.chat, sampler.train_tasks, self.step.all_samples)}
+        """Return how many differ, and the first difference; nothing of programs, which write their own."""
+        sampler, samples = self.step.sampler, self.step.all_samples
+        if samples and all(map(_of_program, samples)):
+            return {}
+        return {"prompts": prompt_fact(sampler.chat, sampler.train_tasks, samples)}
 
 
 def prompt_fact(chat: Chat, known_tasks: Iterable[Task], samples: Iterable[Sample]) -> Prompts:
@@ -48,6 +50,8 @@ def prompt_fact(chat: Chat, known_tasks: Iterable[Task], samples: Iterable[Sampl
     tasks = {task.task_id: task for task in known_tasks}
     first: dict[str, Sample] = {}
     for sample in samples:
+        if _of_program(sample):
+            continue
         if sample.sample_id.rpartition("#")[2] in ("0", sample.sample_id):  # the first sample of its rollout
             first.setdefault(sample.task_id, sample)
     checked = [sample for sample in first.values() if sample.task_id in tasks][:MAX_TASKS]
@@ -56,6 +60,11 @@ def prompt_fact(chat: Chat, known_tasks: Iterable[Task], samples: Iterable[Sampl
     ]
     difference: PromptDifference = different[0] if different else {}
     return {**difference, "asked": len(checked), "other": len(different)}
+
+
+def _of_program(sample: Sample) -> bool:
+    """Whether a program made the prompt of a sample."""
+    return any(turn.call for turn in sample.turns)
 
 
 def _difference(chat: Chat, sample: Sample, task: Task) -> PromptDifference:

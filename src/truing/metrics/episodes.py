@@ -71,10 +71,9 @@ def _masks(table: StepTable) -> dict[str, float]:
     if not table.sampled.any():
         return {}
     reason_K = table.streams["excluded"][table.sampled]
-    reasons = (
-        *(Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT),
-        Excluded.OTHER_CONVERSATION,
-    )
+    reasons = [Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT]
+    if any(turn.call for sample in table.samples for turn in sample.turns):
+        reasons.append(Excluded.OTHER_CONVERSATION)
     metrics = {f"masked/{reason.name.lower()}": _share(reason_K == reason) for reason in reasons}
     return metrics | {"tokens/structure_share": _share(table.streams["structure"][table.sampled])}
 

@@ -150,6 +150,7 @@ ROLLOUT_METRICS = (
             "not_kept": "their rollout failed, is alone in its group, has too low a reward, or is in "
             "a dropped group",
             "cut": 'their rollout was cut (gates.truncated = "mask")',
+            "other_conversation": "they are of a program's conversation that the recipe does not train",
         }.items()
     ),
     *(

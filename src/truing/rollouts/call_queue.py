@@ -24,6 +24,22 @@ class PendingCall:
     call: ModelCall
     answer: "Future[ModelReply]" = field(default_factory=Future[ModelReply])
 
+    def give(self, reply: ModelReply) -> bool:
+        """Answer it; return whether its client was still there."""
+        waits = self._waits()
+        if waits:
+            self.answer.set_result(reply)
+        return waits
+
+    def refuse(self, refused: CallRefused) -> None:
+        """Refuse it, unless its client has gone."""
+        if self._waits():
+            self.answer.set_exception(refused)
+
+    def _waits(self) -> bool:
+        """Whether it has no answer yet, and its client, which may go at any time, is there."""
+        return not self.answer.done() and self.answer.set_running_or_notify_cancel()
+
 
 class CallQueue:
     """Takes the calls of the rollouts that run; a key that names none of them is refused."""
@@ -61,7 +77,7 @@ class CallQueue:
             self._rollouts = {key: each for key, each in self._rollouts.items() if each != name}
             waiting = [pending for pending in self._open.pop(name, ()) if not pending.answer.done()]
         for pending in waiting:
-            refuse(pending, CallRefused(401, ENDED))
+            pending.refuse(CallRefused(401, ENDED))
 
     def answer(self, key: str, call: ModelCall) -> "Future[ModelReply]":
         """Return the future answer to a call; the endpoint's thread calls this.
@@ -118,12 +134,6 @@ class CallQueue:
                 taken += [further] if further is not None else []
         except queue.Empty:
             return taken
-
-
-def refuse(pending: PendingCall, refused: CallRefused) -> None:
-    """Answer a call with a refusal, unless its client has gone."""
-    if not pending.answer.done() and pending.answer.set_running_or_notify_cancel():
-        pending.answer.set_exception(refused)
 
 
 def hash_of_content(message: Message) -> str:

@@ -32,8 +32,8 @@ class Conversation:
         raise NotImplementedError
 
     @property
-    def turn_index(self) -> int:
-        """How many turns of its rollout come before the next one."""
+    def demonstrated_turn(self) -> int | None:
+        """Which turn of the task's demonstration comes next, from 0; None if it has none for this."""
         return len(self.turns)
 
     @property

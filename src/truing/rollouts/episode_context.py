@@ -66,6 +66,7 @@ class EpisodeContext:
     context_length: int
     workers: EnvWorkers | None = None  # None: each ``running_workers`` opens and closes its own
     endpoint: ProgramEndpoint | None = None  # the same for the endpoint of an environment of programs
+    kept: int = 2  # collections whose workspaces of programs stay, with the one that runs
 
     @contextmanager
     def running_workers(self) -> Iterator[EnvWorkers]:

@@ -46,6 +46,7 @@ class Sampler:
     grammars: CallGrammars | None
     workers: EnvWorkers
     endpoint: ProgramEndpoint | None  # of an environment of programs
+    kept: int  # collections whose workspaces stay: rollouts may be ahead, and an evaluation comes between
     context_length: int  # of the model; the engine's may be shorter
     ranks: Ranks  # with a group of their own, since a second thread may sample
 
@@ -133,6 +134,7 @@ class Sampler:
             self.engine.context_length,
             self.workers,
             self.endpoint,
+            self.kept,
         )
 
     @cached_property
@@ -188,6 +190,7 @@ def open_sampler(recipe: Recipe, policy: Policy, env: Env, splits: Mapping[Split
             grammars=grammars,
             workers=workers,
             endpoint=endpoint,
+            kept=recipe.engine.ahead + 3,
             context_length=loaded.context_length,
             ranks=ranks.with_own_group(),
         )

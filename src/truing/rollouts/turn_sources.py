@@ -124,14 +124,16 @@ class DemonstrationTurns:
     def _next(self, conversation: Conversation) -> Completion:
         if isinstance(conversation.task.demonstration, DemonstratedText):
             return _rest_of(conversation.task.demonstration)
-        turns = demonstration_turns(conversation.task)
-        if conversation.turn_index == len(turns):
+        turns, index = demonstration_turns(conversation.task), conversation.demonstrated_turn
+        if index is None:  # a program's call for something else, which is not trained
+            return demonstrated(self.chat, conversation, AssistantMessage())
+        if index == len(turns):
             raise DataError(
                 f"the demonstration of task {conversation.task.task_id} ends before its episode does",
                 got=f"{len(turns)} turns, then {conversation.dialogue.messages[-1]['content']!r:.200}",
                 expected="a last turn that ends the episode",
             )
-        return demonstrated(self.chat, conversation, turns[conversation.turn_index])
+        return demonstrated(self.chat, conversation, turns[index])
 
 
 def demonstrated(chat: Chat, conversation: Conversation, message: AssistantMessage) -> Completion:

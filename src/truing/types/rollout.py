@@ -120,6 +120,12 @@ class Rollout:
     ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""  # the traceback of a failed rollout
 
+    @property
+    def received(self) -> list[Message]:
+        """The messages of the environment, or of a program in all its conversations."""
+        conversations = self.sample_messages or (self.messages,)
+        return [each for messages in conversations for each in messages if each["role"] != "assistant"]
+
 
 @dataclass(frozen=True, eq=False)
 class RolloutGroup:

@@ -84,6 +84,7 @@ class ProgramCalls(TypedDict):
     missing: Count  # in no sample
     repeated: Count  # in several samples, or several times in one
     outside: Count  # trained tokens that are in no answer
+    unread: Count  # turns of samples whose answer no client got, and no call continues
     untrained: Count  # trained tokens of conversations that are not to be trained
     sample_id: NotRequired[Text]  # of the first of those tokens
     position: NotRequired[Count]  # of that token

@@ -1,6 +1,9 @@
-"""Environments of programs over a few rows."""
+"""Environments of programs over a few rows, and a model that is a script."""
 
+import http.server
 import json
+import threading
+from collections import deque
 
 import pytest
 
@@ -38,3 +41,35 @@ def run():
         return env.run(env.tasks("train")[index], ACCESS, name)
 
     return once
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """Answers chat completions with the next message of the server."""
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(asked)
+        message = self.server.replies.popleft()
+        reason = "tool_calls" if "tool_calls" in message else "stop"
+        body = {"id": "1", "object": "chat.completion", "created": 0, "model": "policy"}
+        body["choices"] = [{"index": 0, "finish_reason": reason, "message": {"role": "assistant"} | message}]
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def model():
+    """A server of scripted replies."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    server.asked, server.replies = [], deque()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()

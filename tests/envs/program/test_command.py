@@ -74,3 +74,8 @@ def test_a_missing_executable(make, run):
         make(command=["no-such-program"])
     with pytest.raises(ProgramError, match="did not start"):
         run(make(command=["./no-such-file"]))
+
+
+def test_a_program_that_ends_at_once(make, run):
+    env = make(command=["true"], timeout=2)
+    assert [run(env)["exit_code"] for _ in range(20)] == [0] * 20

@@ -2,6 +2,8 @@
 
 import pytest
 
+from truing.config import resolve
+from truing.config.run_trust import outside_actions
 from truing.errors import ProgramError, RecipeError
 from truing.types.model_call import ModelCall
 
@@ -20,7 +22,8 @@ from truing.types.model_call import ModelCall
         ({"pass_variables": ["NO_SUCH_VARIABLE"]}, "that are not set"),
         ({"train": "last"}, 'train is "first", "all", or module:function'),
         ({"train": "sys:path"}, "names no function"),
-        ({"override": "temperature"}, "override"),
+        ({"override": "temperature"}, "env.override"),
+        ({"runtime": "docker", "image": "i", "mounts": ["/data"]}, "mounts are /on/this/machine"),
         ({"memory": "lots"}, "gigabytes"),
         ({"max_disk": "0GB"}, "gigabytes"),
         ({"command": []}, "env.command"),
@@ -30,6 +33,16 @@ def test_keys_that_do_not_fit(make, keys, text):
     with pytest.raises(RecipeError) as caught:
         make(**keys)
     assert text in str(caught.value)
+
+
+def test_a_run_directory_starts_and_imports_no_program_unless_it_is_trusted():
+    env = {"name": "program", "data": "rows.jsonl", "train": "mine:chosen"}
+    for key, value, text in (
+        ("command", ["python", "agent.py"], "starts python agent.py (env.command)"),
+        ("function", "agent.py:run", "imports agent.py:run (env.function)"),
+    ):
+        actions = list(outside_actions(resolve({"model": {"name": "tiny"}, "env": env | {key: value}})))
+        assert set(actions) == {"imports mine:chosen (env.train)", text}
 
 
 def call(system=""):

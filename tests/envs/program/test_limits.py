@@ -133,8 +133,13 @@ def test_stop_ends_all_programs(make, run):
     env = make("import time; time.sleep(60)")
     timer = threading.Timer(0.5, env.stop)
     timer.start()
-    with pytest.raises(ProgramError, match="was stopped"):
-        run(env)
+    for _ in range(2):  # what runs, and what would start
+        with pytest.raises(ProgramError, match="was stopped"):
+            run(env)
+    env = make("print(1)")
+    env.stop()
+    env.begin_collection()
+    assert run(env)["output"] == 1
 
 
 TRAINER = """

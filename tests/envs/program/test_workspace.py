@@ -83,6 +83,11 @@ def test_a_folder_that_is_none_or_too_large(make, tmp_path):
         make("#" * 2_000_000, max_disk="0.001GB")
 
 
+def test_the_answers_are_not_in_the_folder_that_programs_get(make, tmp_path):
+    with pytest.raises(RecipeError, match=r"rows with the answers are in env\.folder"):
+        make(folder=str(tmp_path))
+
+
 def reads_answer(rollout, task, workspace):
     return float(workspace.joinpath("answer.txt").read_text())
 

@@ -216,6 +216,16 @@ def test_a_turn_that_is_cut_truncates_a_rollout_only_if_it_is_the_last(chat):
     assert finished_rollout(rollout, RECEIVED).status is Status.DONE
 
 
+def test_a_special_token_that_the_policy_wrote_is_ordinary_text_in_another_conversation(chat):
+    rollout = program_rollout(chat)
+    stop = chat.stops[0]
+    asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [system("Title:"), user(f"a {stop} word")], "Title")
+    _, title = samples(rollout)
+    contents = title.token_ids[title.origin == Origin.PROMPT]
+    assert not torch.isin(contents, torch.tensor(chat.stop_ids)).any()
+
+
 def test_draws_are_keyed_by_the_rollout_and_the_number_of_the_call(chat):
     rollout = program_rollout(chat)
     first = asks(rollout, chat, [user("one")], "a word")

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 from tests.rollouts.programs.scripted import look
 
+from dev.faults.agent_program import give_up
 from truing.config import EpisodeConfig
 from truing.engines.local.engine import LocalEngine
 from truing.envs.program_env import CallRules
@@ -51,7 +52,10 @@ class Programs:
 
     def run(self, task, access, name):
         with OpenAI(base_url=f"{access.url}/v1", api_key=access.key, max_retries=0, timeout=30) as client:
-            return self.program(task, client) or {}
+            try:
+                return self.program(task, client) or {}
+            except APIStatusError as error:
+                raise ProgramError(f"the program raised {error}") from error
 
 
 @dataclass
@@ -153,6 +157,26 @@ def test_a_program_without_a_call_has_no_reward(chat, tiny):
     (rollout,) = rollouts(chat, Programs(lambda task, client: None), tiny, count=1)
     assert rollout.status is Status.ERROR
     assert rollout.error == "the program made no call"
+
+
+class SlowTurns(DemonstrationTurns):
+    """A policy that takes longer than some clients wait."""
+
+    def _next(self, conversation):
+        time.sleep(0.2)
+        return super()._next(conversation)
+
+
+def test_a_request_that_is_given_up_harms_nothing(chat, tiny):
+    def program(task, client):
+        give_up(str(client.base_url).rstrip("/"), client.api_key, [{"role": "user", "content": "never mind"}])
+        return {"said": ask(client, "and now?").choices[0].message.content}
+
+    turns = (AssistantMessage("moon"), AssistantMessage("sun"))
+    task = Task("t", "f", ({"role": "user", "content": "hello"},), demonstration=turns)
+    for rollout in rollouts(chat, Programs(program), tiny, SlowTurns(chat), task):
+        assert ["undelivered" in note for note in rollout.outcome["calls"]] == [True, False]
+        assert [turn.call for turn in rollout.turns] == [2]
 
 
 def test_a_slow_program_does_not_delay_the_others(chat, tiny):

@@ -22,6 +22,7 @@ const EXCLUDED_REASONS = {
   FORCED_ACTION: "its turn began with forced tokens",
   NOT_KEPT: "its rollout or group was dropped",
   CUT: "its rollout was truncated",
+  OTHER_CONVERSATION: "of a conversation that is not trained",
 };
 
 function streamLabel(stream) {

@@ -104,6 +104,7 @@ CHART_GROUPS = (
             Chart("length", "Length of answers", ("length/mean", "length/max")),
             Chart("truncated", "Truncation and end reasons", ("truncated/share", "ended/*")),
             Chart("turns", "Turns and tool calls", ("turns/mean", "turns/restarts_mean", "tools/calls_mean")),
+            Chart("programs", "Calls of programs", ("program/*",)),
             Chart("tools", "Valid tool calls", ("tools/valid_share",)),
             Chart("lost", "Characters cut from tool replies", ("tools/lost_chars",)),
             Chart("context", "Length of context", ("context/mean", "context/max")),

@@ -199,6 +199,10 @@ TOPICS = (
                 "CUT",
                 "Its rollout was truncated, and the recipe excludes such rollouts.",
             ),
+            _term(
+                "OTHER_CONVERSATION",
+                "A program asked for it in a conversation that the recipe does not train.",
+            ),
         ),
     ),
     Topic(

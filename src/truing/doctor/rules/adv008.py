@@ -81,7 +81,9 @@ def measure(step: Step) -> Measured:
 
 
 def _is_first(row: SampleFacts) -> bool:
-    """Return whether a rollout begins with this sample."""
+    """Return whether a rollout begins with this sample, and with its task's prompt: programs write theirs."""
+    if any(turn.call for turn in row.turns):
+        return False
     return row.sample_id.rpartition("#")[2] == "0" if "#" in row.sample_id else True
 
 

@@ -186,6 +186,8 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
         yield at(AS_DONE, f"`done`, ended by {reason}")
     if last.ended_by == EndedBy.ENVIRONMENT and last.status == Status.TRUNCATED:
         yield at(AS_CUT, f"`truncated`, ended by {reason}")
+    if any(turn.call for turn in turns):  # a program may go on after a cut, and its limits are others
+        return
     if last.ended_by == EndedBy.LENGTH and not cut[-1]:
         yield at(NOT_CUT, f"`{turns[-1].finish_reason}`")
     if any(cut[:-1]) or (cut[-1] and last.ended_by in (EndedBy.ENVIRONMENT, EndedBy.TURNS)):

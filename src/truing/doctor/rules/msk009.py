@@ -44,6 +44,7 @@ REASONS = {
     Excluded.FORCED_ACTION: "every turn began with forced tokens",
     Excluded.NOT_KEPT: "no rollout was kept",
     Excluded.CUT: "every rollout was cut",
+    Excluded.OTHER_CONVERSATION: "all are of conversations that env.train leaves out",
 }
 
 

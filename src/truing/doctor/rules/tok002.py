@@ -74,7 +74,9 @@ def measure(step: Step) -> Measured:
 
 
 def _begins(row: SampleFacts) -> bool:
-    """Return whether a sample begins its rollout."""
+    """Return whether a sample begins its rollout with its task's prompt: a program writes its own."""
+    if any(turn.call for turn in row.turns):
+        return False
     return "#" not in row.sample_id or row.sample_id.endswith("#0")
 
 
@@ -148,6 +150,7 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "origin", "sample.group_id"),
     taints=("policy",),
+    applies=lambda step: any(map(_begins, step.samples)),
     measure=measure,
     judge=judge,
     example=example,

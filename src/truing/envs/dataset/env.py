@@ -26,11 +26,12 @@ class Dataset:
     """Rows with a prompt; the answer and all other columns are for the rewards that the recipe names."""
 
     Config = DatasetConfig
+    several_turns = False  # whether demonstrations may have them
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
         self.rewards = make_rewards(config)
-        self._columns = Columns(config)
+        self._columns = Columns(config, several_turns=self.several_turns)
         read = self._read(config.data, "")
         train, evaluation, self.notes = read.converted, [], self._notes(read, "data")
         if config.eval_data is None:
@@ -66,13 +67,15 @@ class Dataset:
 
     def _notes(self, rows: UsableRows[Placed], dataset: str) -> tuple[str, ...]:
         """Return the notes on rows: which are left out, and what of the others is not read."""
-        config = self.config
-        only_graders = config.rewards and all(each.kind in GRADERS for each in config.rewards.values())
-        unread = "are not read" if only_graders else "only your reward functions get"
-        columns = column_notes(
-            [each.task.info for each in rows.converted], {config.split_column or ""}, dataset, unread
-        )
+        known = {self.config.split_column or ""}
+        columns = column_notes([each.task.info for each in rows.converted], known, dataset, self._unread())
         return (*rows.notes(), *row_notes([each.read for each in rows.converted], dataset), *columns)
+
+    def _unread(self) -> str:
+        """Return what becomes of columns that no key names, in words."""
+        kinds = [reward.kind for reward in self.config.rewards.values()]
+        only_graders = kinds and all(kind in GRADERS for kind in kinds)
+        return "are not read" if only_graders else "only your reward functions get"
 
     def _held_out(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Placed]]:
         """Return the rows to train on, and a share for evaluation: the keys with the smallest hashes."""

@@ -1,5 +1,6 @@
 """The recipe keys of programs."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -39,7 +40,7 @@ class ProgramOptions(FrozenModel):
     train_system: str | None = None
     """Text that the system message of a trained conversation must contain."""
     override: Override = ()
-    """Options of sampling that programs ask for and do not get, such as ["temperature"], or "all"."""
+    """Options of calls that programs ask for and do not get, by OpenAI's names: ["temperature"], or "all"."""
     max_calls: PositiveInt = 64
     """Calls of a rollout to the policy; further ones are refused."""
 
@@ -93,11 +94,20 @@ class ProgramConfig(ProgramOptions, DatasetConfig):
         if self.function is not None:
             for key in _changed(self, PROCESS_KEYS):
                 yield f"{key} is a key of programs with a command, and function runs in the trainer's process"
+        yield from self._of_containers()
+        yield from self._of_variables()
+
+    def _of_containers(self) -> Iterator[str]:
         in_container = self.runtime != "subprocess"
         if in_container and self.image is None:
             yield f'runtime = "{self.runtime}" needs an image'
         for key in () if in_container else _changed(self, ("image", "mounts")):
             yield f'{key} is a key of containers, and runtime is "subprocess"'
+        for mount in self.mounts:
+            if not re.fullmatch(r"/[^:]*:/[^:]+(:r[ow])?", mount):
+                yield f"mounts are /on/this/machine:/in/the/container or that with :rw, not {mount}"
+
+    def _of_variables(self) -> Iterator[str]:
         for name in GIVEN:
             for key in ("variables", "pass_variables"):
                 if name in getattr(self, key):

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from truing.config import validated
 from truing.envs.base import Split
+from truing.envs.data.rows import parse_spec
 from truing.envs.dataset import Dataset
 from truing.envs.dataset.config import DatasetConfig
 from truing.envs.imported import import_object
@@ -33,7 +34,11 @@ class ProgramKind(Protocol):
         ...
 
     def stop(self) -> None:
-        """End all that run."""
+        """End all that run, and start no other."""
+        ...
+
+    def allow(self) -> None:
+        """Start others again."""
         ...
 
 
@@ -53,10 +58,11 @@ class _Programs:
 
     def begin_collection(self, kept: int = 2) -> None:
         """Remove the workspaces of all but the last ``kept`` collections."""
+        self._program.allow()
         self._workspaces.begin_collection(kept)
 
     def stop(self) -> None:
-        """End all programs that run."""
+        """End all programs that run; none starts until another collection begins."""
         self._program.stop()
 
     @property
@@ -77,6 +83,7 @@ class ProgramDataset(_Programs, Dataset):
     """Rows with a prompt; a program works on each, and rewards judge what it leaves."""
 
     Config = ProgramConfig
+    several_turns = True
 
     def __init__(self, config: ProgramConfig) -> None:
         Dataset.__init__(self, config)
@@ -84,7 +91,11 @@ class ProgramDataset(_Programs, Dataset):
             program: ProgramKind = CommandProgram(config)
         else:
             program = FunctionProgram(import_object(config.function, "program"), config.timeout)
+        _check_data_outside(config)
         _Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes))
+
+    def _unread(self) -> str:
+        return "only your programs, in their task files, and your reward functions get"
 
 
 class Program(_Programs):
@@ -125,6 +136,22 @@ class Program(_Programs):
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split."""
         return self._tasks[split]
+
+
+def _check_data_outside(config: ProgramConfig) -> None:
+    """Raise if the rows, which have the answers, are in the folder that each program gets."""
+    if config.folder is None:
+        return
+    folder = Path(config.folder).expanduser().resolve()
+    for data in (config.data, config.eval_data or ()):
+        for spec in map(parse_spec, [data] if isinstance(data, str) else data):
+            if spec.config is None and Path(spec.name).expanduser().resolve().is_relative_to(folder):
+                raise RecipeError(
+                    "the rows with the answers are in env.folder, which each program gets a copy of",
+                    got=f"{spec.name} in {config.folder}",
+                    expected="rows outside of it",
+                    remedy="move them, or move what programs need into a folder of its own",
+                )
 
 
 def _unknown(key: str, got: object) -> RecipeError:

@@ -46,6 +46,7 @@ class FunctionProgram:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running = set[Future[Any]]()
         self._lock = threading.Lock()
+        self._stopped = False
 
     def run(self, task: Task, access: Access, workspace: Path) -> dict[str, Any]:
         """Call the function, and return its result as an outcome.
@@ -67,9 +68,14 @@ class FunctionProgram:
                 expected="numbers, texts, lists and mappings of these, or None",
             ) from error
 
+    def allow(self) -> None:
+        """Let calls begin again after ``stop``."""
+        self._stopped = False
+
     def stop(self) -> None:
-        """Give up all calls that run."""
+        """Give up all calls that run, and begin no other."""
         with self._lock:
+            self._stopped = True
             for future in self._running:
                 future.cancel()
 
@@ -102,6 +108,8 @@ class FunctionProgram:
         """Return a result within some seconds."""
         with self._lock:
             self._running.add(future)
+            if self._stopped:
+                future.cancel()
         try:
             error = future.exception(seconds)
         except CancelledError:

@@ -1,6 +1,6 @@
 """The parent of a program: runs it within limits, and ends all that it started. Never imported.
 
-``subprocess_program.py`` starts this file for each program, with a request on its standard input; its answer
+``command_program.py`` starts this file for each program, with a request on its standard input; its answer
 is one JSON object on its standard output. It uses the standard library alone, so that it starts fast. Every
 process that the program starts stays below it, as orphans become children of the nearest subreaper, and when
 the trainer ends, however it ends, this process sees another parent and ends them all.
@@ -71,16 +71,18 @@ class Supervisor:
             self._read(TICK)
             self._reap()
             ended = self._over(time.monotonic() - began)
-        left = end_all(self._pid)
+        left = end_all(self._program.pid)
         self._read(0.0)
-        if ended is None and (self._disk_over(now=True)):
+        if ended is None and left:
+            ended = "left"
+        if ended is None and self._disk_over(now=True):
             ended = "max_disk"
         output = {name: tail.text() for name, tail in self._tails.items()}
-        return {"ended": ended, "code": self._code, "left": left, **output}
+        return {"ended": ended, "code": self._code, **output}
 
     def _start(self) -> None:
         """Start the program in a session of its own."""
-        program = subprocess.Popen(
+        self._program = subprocess.Popen(  # kept: when it is deleted, it takes the exit code
             self._request["command"],
             cwd=self._request["folder"],
             env=self._request["variables"],
@@ -90,9 +92,8 @@ class Supervisor:
             start_new_session=True,
             preexec_fn=self._limit,  # this process has one thread
         )
-        self._pid = program.pid
         for name in self._tails:
-            stream = getattr(program, name)
+            stream = getattr(self._program, name)
             os.set_blocking(stream.fileno(), False)
             self._streams.register(stream, selectors.EVENT_READ, name)
 
@@ -126,7 +127,7 @@ class Supervisor:
     def _reap(self) -> None:
         """Take the exit codes of processes that have ended, the program's among them."""
         while (ended := _wait()) and ended[0]:
-            if ended[0] == self._pid:
+            if ended[0] == self._program.pid:
                 self._code = os.waitstatus_to_exitcode(ended[1])
 
     def _over(self, seconds: float) -> str | None:
@@ -144,7 +145,7 @@ class Supervisor:
         """Return whether the workspace is too large, as of the last look."""
         began = time.monotonic()
         if now or began >= self._disk_at:
-            self._disk = disk_usage(self._request["workspace"])
+            self._disk = disk_usage(self._request["folder"])
             took = time.monotonic() - began
             self._disk_at = began + max(DISK_TICK, took / DISK_SHARE)
         return self._disk > self._request["max_disk"]
@@ -243,7 +244,8 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -10)  # to be heard among many processes
     result = Supervisor(request).run()
     if request["afterwards"]:
-        subprocess.run(request["afterwards"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        client = {"env": request["variables"], "stdin": subprocess.DEVNULL, "capture_output": True}
+        subprocess.run(request["afterwards"], check=False, **client)
     if os.getppid() == request["parent"]:
         json.dump(result, sys.stdout)
 

@@ -65,7 +65,7 @@ class Workspaces:
 
 def folder_name(name: str) -> str:
     """Return the name of a rollout's workspace, which is one component of a path."""
-    return re.sub(r"[^\w.=-]", ".", name).lstrip(".") or "rollout"
+    return re.sub(r"[^A-Za-z0-9_.-]", ".", name).lstrip(".") or "rollout"
 
 
 def task_facts(task: Task) -> dict[str, Any]:

@@ -70,7 +70,5 @@ class RolloutCall:
         """Give the reply to every client that waits; one that has gone away does not get it."""
         assert self.reply is not None
         for pending in self.waiting:
-            if pending.answer.set_running_or_notify_cancel():
-                pending.answer.set_result(self.reply)
-                self.given = True
+            self.given |= pending.give(self.reply)
         self.waiting = []

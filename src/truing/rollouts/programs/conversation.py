@@ -23,6 +23,7 @@ class ProgramConversation(Conversation):
     trained: bool
     call: int = 0  # the number of the call that is sampled next, from 1
     draw_key: tuple[object, ...] = ()  # of the random numbers of that call
+    trained_before: int = 0  # calls of the rollout before it that are trained
 
     @property
     def request(self) -> Request:
@@ -30,14 +31,16 @@ class ProgramConversation(Conversation):
         return Request(self.dialogue.token_ids, self.draw_key, episode=self.key)
 
     @property
-    def turn_index(self) -> int:
-        """How many calls of the rollout come before the next one."""
-        return self.call - 1
+    def demonstrated_turn(self) -> int | None:
+        """Which turn of the demonstration the next one is: only conversations that are trained have one."""
+        return self.trained_before if self.trained else None
 
-    def begin_call(self, prompt: "Prompt", number: int, draw_key: tuple[object, ...]) -> None:
-        """Go on with the prompt of a call."""
+    def begin_call(
+        self, prompt: "Prompt", number: int, draw_key: tuple[object, ...], trained_before: int
+    ) -> None:
+        """Go on with the prompt of a call, before which the rollout has had so many that are trained."""
         self.dialogue, self.context = prompt
-        self.call, self.draw_key = number, draw_key
+        self.call, self.draw_key, self.trained_before = number, draw_key, trained_before
 
 
 Prompt = tuple[Dialogue, TurnContext]
@@ -46,8 +49,8 @@ Prompt = tuple[Dialogue, TurnContext]
 
 def new_prompt(chat: Chat, task: Task, call: ModelCall, restart_reason: str) -> tuple[Task, Prompt]:
     """Return the prompt of a call that continues no other, and its task with the messages of the call."""
-    own = replace(task, messages=call.messages, tools=call.tools, demonstration=task.demonstration)
-    dialogue, context = start_dialogue(chat, own)
+    own = replace(task, messages=call.messages, tools=call.tools)
+    dialogue, context = start_dialogue(chat, own, of_data=False)
     return own, (dialogue, replace(context, restart_reason=restart_reason))
 
 

@@ -10,7 +10,7 @@ from truing.endpoint.wanted import overridden
 from truing.engines.base import Completion
 from truing.envs.program_env import CallRules
 from truing.errors import DataError
-from truing.rollouts.call_queue import PendingCall, refuse
+from truing.rollouts.call_queue import PendingCall
 from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.programs.call import RolloutCall
 from truing.rollouts.programs.conversation import ProgramConversation
@@ -63,7 +63,7 @@ class ProgramRollout:
             self.refused_calls += 1
             if len(self.refused) < RECORDED_REFUSALS:
                 self.refused.append(str(refused))
-            refuse(pending, refused)
+            pending.refuse(refused)
             return None
 
     def add_answer(self, conversation: ProgramConversation, completion: Completion) -> None:
@@ -101,7 +101,9 @@ class ProgramRollout:
         number = len(self.calls) + 1
         if (before := placement.continues) is not None:
             before.continued_by = before.continued_by or number
-        conversation.begin_call(placement.prompt, number, (*self.key, number - 1) if self.calls else self.key)
+        draw_key = (*self.key, number - 1) if self.calls else self.key
+        trained_before = sum(each.conversation.trained for each in self.calls)
+        conversation.begin_call(placement.prompt, number, draw_key, trained_before)
         notes = placement.notes | ({"overridden": list(ignored)} if ignored else {})
         length = len(conversation.dialogue.token_ids)
         self.calls.append(RolloutCall(number, call, conversation, length, asked, notes, [pending]))

@@ -10,7 +10,7 @@ from typing import Any
 from truing.endpoint.calls import CallRefused
 from truing.envs.program_env import Access, ProgramEnv
 from truing.errors import ProgramError
-from truing.rollouts.call_queue import PendingCall, refuse
+from truing.rollouts.call_queue import PendingCall
 from truing.rollouts.endpoint import ProgramEndpoint
 from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
 from truing.rollouts.programs.conversation import ProgramConversation
@@ -44,7 +44,7 @@ def collect_programs(
     """
     env = context.env
     assert isinstance(env, ProgramEnv)
-    env.begin_collection()
+    env.begin_collection(context.kept)
     with context.running_endpoint() as endpoint, turn_source.running_turns() as turns:
         calls = endpoint.calls
         rollouts = [
@@ -126,7 +126,7 @@ def _begin(
         rollout = by_name[each.name]
         if time.monotonic() > deadline:
             rollout.limit = EndedBy.TIME
-            refuse(each, CallRefused(400, "episode.time_limit has passed: no further turn begins"))
+            each.refuse(CallRefused(400, "episode.time_limit has passed: no further turn begins"))
         elif (conversation := rollout.begin(each)) is not None:
             begun[conversation] = rollout
     return begun

@@ -1,0 +1,59 @@
+"""Check of programs: what one of each family asks of the policy, and what becomes of its calls."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from truing.algos.flatten import flatten
+from truing.checks.result import CheckResult, Finding, check_result
+from truing.checks.trial_episodes import TrialEpisode, TrialRun
+from truing.types.status import Status
+from truing.utils.format import with_count
+
+
+def programs_call(trial: TrialRun) -> CheckResult:
+    """Check that programs call the policy, that no call is refused, and note what their calls are."""
+    run = [episode for episode in (*trial.demonstrated, *trial.empty) if episode.rollouts]
+    findings = [finding for episode in run for finding in _refusals(episode)]
+    notes = [note for episode in run if _ended(episode) for note in _notes(episode)]
+    return check_result(len(run), findings, notes=notes)
+
+
+def _ended(episode: TrialEpisode) -> bool:
+    return episode.rollout.status is not Status.ERROR
+
+
+def _refusals(episode: TrialEpisode) -> Iterator[Finding]:
+    """Yield a finding for the first call that was refused."""
+    for refusal in episode.rollout.outcome.get("refused", ())[:1]:
+        yield Finding(
+            episode.task.task_id,
+            "a call of the program was refused",
+            refusal,
+            "calls that the recipe allows",
+            "change the program, or the recipe",
+        )
+
+
+def _notes(episode: TrialEpisode) -> Iterator[str]:
+    """Yield sentences on the calls of a rollout."""
+    rollout = episode.rollout
+    calls: Sequence[Mapping[str, Any]] = rollout.outcome["calls"]
+    samples = flatten(rollout)
+    left_out = {note["call"] for note in calls if "untrained" in note}
+    tokens = sum(
+        turn.end - turn.start for sample in samples for turn in sample.turns if turn.call not in left_out
+    )
+    answers = "the demonstration" if episode.task.demonstration is not None else "empty answers"
+    counts = f"{with_count(len(calls), 'call')} in {with_count(len(samples), 'sample')}"
+    trained = f"{with_count(tokens, 'token')} in those that train, {episode.seconds / 2:.1f} s"
+    yield f"{episode.task.family}: task {episode.task.task_id} by {answers}: {counts}, {trained}"
+    for note in calls:
+        if "restart" in note:
+            yield f"{note['restart']}: a new sample begins"
+        if "overridden" in note:
+            yield f"call {note['call']} asks for {', '.join(note['overridden'])}, which the recipe overrides"
+        if "written_differently" in note:
+            parts = ", ".join(note["written_differently"])
+            yield f"call {note['call']} has earlier answers in another form ({parts}): its sample goes on"
+        if "untrained" in note:
+            yield f"call {note['call']} is of a conversation that env.train leaves out"

@@ -1,0 +1,87 @@
+"""How a program ended: its outcome, or the error that says why it has none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from truing.envs.program.config import ProgramConfig
+from truing.errors import ProgramError
+from truing.types.rollout import Task
+from truing.utils.parse import parse_finite_json
+
+SHOWN = 2000
+"""Characters of the end of a program's errors in an error."""
+
+TEXT = 4000
+"""Characters of the end of a program's output in its outcome."""
+
+
+def outcome_of(
+    result: Mapping[str, Any], config: ProgramConfig, task: Task, workspace: str
+) -> dict[str, Any]:
+    """Return the outcome of a program.
+
+    Args:
+        result: the answer of its supervisor.
+        config: of the programs.
+        task: the program's.
+        workspace: a path that differs by run, which is a dot in the outcome.
+
+    Raises:
+        ProgramError: It did not start, exceeded a limit, or crashed.
+    """
+    if result["ended"] is not None or result["code"] not in config.ok_codes:
+        raise _error(result, config, f"the program of task {task.task_id!r}")
+    stdout = result["stdout"].replace(workspace, ".")
+    return {"exit_code": result["code"], "output": last_value(stdout), "text": stdout[-TEXT:]}
+
+
+def last_value(stdout: str) -> Any:
+    """Return the last line of an output as JSON; None if it is not JSON."""
+    try:
+        return parse_finite_json(stdout.rstrip().rsplit("\n", 1)[-1].strip().encode())
+    except ValueError:
+        return None
+
+
+def _error(result: Mapping[str, Any], config: ProgramConfig, what: str) -> ProgramError:
+    """Return the error of a program that exceeded a limit or crashed."""
+    ended = result["ended"]
+    if ended == "start":
+        return ProgramError(
+            f"{what} did not start",
+            got=result["error"],
+            expected=f"an executable file in its workspace or in PATH: {config.command!r:.500}",
+            remedy="a workspace has a copy of env.folder; {python} is this interpreter",
+        )
+    if ended == "stop":
+        return ProgramError(f"{what} was stopped, as the run ends")
+    limits = {
+        "timeout": (f"ran longer than env.timeout = {config.timeout:g} s", "allow it more seconds"),
+        "max_processes": (
+            f"had more than env.max_processes = {config.max_processes} processes",
+            "start fewer, or raise it",
+        ),
+        "left": (
+            "left processes that cannot be ended",
+            "programs may not start processes of another user, as by sudo",
+        ),
+        "max_disk": (f"filled more than env.max_disk = {config.max_disk}", "write less, or raise it"),
+    }
+    happened, remedy = limits[ended] if ended else _crash(result, config)
+    return ProgramError(f"{what} {happened}", got=_last_lines(result), remedy=remedy)
+
+
+def _crash(result: Mapping[str, Any], config: ProgramConfig) -> tuple[str, str]:
+    """Return how a program crashed, and the remedy."""
+    code, remedy = result["code"], "its errors say why; env.ok_codes has exit codes that are no crash"
+    if config.memory is not None and ("MemoryError" in result["stderr"] or code < 0 or code == 137):
+        remedy = f"if it needs more memory than env.memory = {config.memory}, raise it; else {remedy}"
+    return f"crashed by signal {-code}" if code < 0 else f"crashed with exit code {code}", remedy
+
+
+def _last_lines(result: Mapping[str, Any]) -> str:
+    """Return the end of a program's errors, or of its output if it wrote none."""
+    for stream in ("stderr", "stdout"):
+        if text := result[stream].strip():
+            return f"the end of its {stream}:\n{text[-SHOWN:]}"
+    return "no output"

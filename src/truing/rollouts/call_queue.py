@@ -93,7 +93,8 @@ class CallQueue:
                 raise CallRefused(401, ENDED)
             self._contents[name] |= {hash_of_content(message) for message in call.messages}
             pending = PendingCall(name, call)
-            self._open[name].append(pending)
+            waiting = [each for each in self._open[name] if not each.answer.done()]
+            self._open[name] = [*waiting, pending]
             self._calls.put(pending)
         return pending.answer
 

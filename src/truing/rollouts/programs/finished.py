@@ -32,7 +32,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     last = trained[-1] if trained else None
     outcome = {**program.outcome, "calls": [_note(program, call) for call in program.calls]}
     if program.refused:
-        outcome["refused"] = program.refused
+        outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
     status, ended_by, error = _end(program, trained)
     rollout = Rollout(
         rollout_id=program.name,

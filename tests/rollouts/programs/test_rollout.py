@@ -209,10 +209,11 @@ def test_strict_tools_are_noted_where_no_grammar_makes_them_so(chat, grammar, no
     assert rollout.calls[0].notes.get("overridden") == noted
 
 
-def test_more_calls_than_the_recipe_allows_truncate_the_rollout(chat):
-    rollout = program_rollout(chat, CallRules(max_calls=1))
+@pytest.mark.parametrize("limit", [{"max_calls": 1}, {"max_tokens": 3}])
+def test_more_than_the_recipe_allows_truncates_the_rollout(chat, limit):
+    rollout = program_rollout(chat, CallRules(**limit))
     first = asks(rollout, chat, [user("one")], "a word")
-    with pytest.raises(CallRefused, match="max_calls"):
+    with pytest.raises(CallRefused, match=r"env\.max_\w+ = "):
         asks(rollout, chat, [user("one"), said(first), user("two")], "never")
     finished = finished_rollout(rollout, RECEIVED)
     assert (finished.status, finished.ended_by) == (Status.TRUNCATED, EndedBy.TURNS)

@@ -91,9 +91,7 @@ class ProgramRollout:
         )
         if call.messages[-1]["role"] == "assistant":
             raise CallRefused(400, "the last message is the assistant's: an answer is not continued")
-        if len(self.calls) >= self.rules.max_calls:
-            self.limit = EndedBy.TURNS
-            raise CallRefused(400, f"the rollout has made env.max_calls = {self.rules.max_calls} calls")
+        self._check_budget()
         self._check_text(asked)
         placement = place(chat, self.task, self.calls, call, asked)
         self._check_length(len(placement.prompt[0].token_ids))
@@ -138,6 +136,17 @@ class ProgramRollout:
             self._check_length(
                 len(encode_after(self.context.chat.tokenizer, "", text[:shown])[0]), "at least "
             )
+
+    def _check_budget(self) -> None:
+        """Raise if the rollout has made as many calls, or sampled as many tokens, as the recipe allows."""
+        sampled = sum(each.reply.completion_tokens for each in self.calls if each.reply is not None)
+        for key, count, most in (
+            ("max_calls", len(self.calls), self.rules.max_calls),
+            ("max_tokens", sampled, self.rules.max_tokens),
+        ):
+            if most is not None and count >= most:
+                self.limit = EndedBy.TURNS
+                raise CallRefused(400, f"the rollout has reached env.{key} = {most}")
 
     def _check_length(self, length: int, bound: str = "") -> None:
         """Raise unless the next turn fits into the context."""

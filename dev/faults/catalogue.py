@@ -233,6 +233,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "an answer of a program is trained twice, not at all, for another rollout, or though it is left out",
         "MSK011",
     ),
+    124: _by("a program that crashed has a reward", "RWD013"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

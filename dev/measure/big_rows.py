@@ -58,7 +58,7 @@ def rows(rng: np.random.Generator, like: pa.Table, first: int, reward: np.ndarra
     messages, (before, after) = like["messages"][0].as_py(), ('{"role": "assistant", "content": "', '"}]')
     turn = {"start": np.full(n, prompt), "end": prompt + answer, "sampler_version": step}
     turn |= {"finish_reason": np.where(cut, "length", "stop"), "weight_digest": _joined("digest-", step)}
-    turn |= {"reward": np.full(n, np.nan)}
+    turn |= {"reward": np.full(n, np.nan), "call": np.zeros(n, np.int64)}
     turns = pa.StructArray.from_arrays(
         [pa.array(turn[each.name], each.type) for each in TURN], fields=list(TURN)
     )

@@ -25,13 +25,16 @@ from truing.types.rollout import Task
 
 RECIPE = Path("recipes/tiny.toml")
 
+CLIENT = OpenAI(base_url="http://127.0.0.1", api_key="of each rollout", max_retries=0)
+"""Shared, since a new client reads the certificates of the machine."""
+
 
 def run(task: Task, base_url: str, key: str) -> str:
     """Ask the policy, and return what it says."""
-    with OpenAI(base_url=base_url, api_key=key, max_retries=0) as client:
-        messages: Any = [dict(message) for message in task.messages]
-        answer = client.chat.completions.create(model="policy", messages=messages)
-        return answer.choices[0].message.content or ""
+    client = CLIENT.with_options(base_url=base_url, api_key=key)
+    messages: Any = [dict(message) for message in task.messages]
+    answer = client.chat.completions.create(model="policy", messages=messages)
+    return answer.choices[0].message.content or ""
 
 
 def tiny(seed: int, steps: int) -> tuple[dict[str, Any], dict[str, Any]]:

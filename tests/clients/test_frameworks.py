@@ -36,7 +36,7 @@ class Sampled:
         return nullcontext(KnownTurns(self._next))
 
     def _next(self, conversation):
-        message = conversation.task.demonstration[conversation.turn_index]
+        message = conversation.task.demonstration[conversation.call - 1]
         ids = demonstrated(self.chat, conversation, message).token_ids
         origin = torch.full((len(ids),), Origin.SAMPLED, dtype=torch.uint8)
         return Completion(ids, origin, torch.zeros(len(ids)), None, FinishReason.STOP)

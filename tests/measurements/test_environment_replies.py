@@ -23,8 +23,7 @@ def rollout(read, given, status=Status.DONE, outcome=None):
     """Return a rollout whose episode ended in the state {"files": 3}, and which is graded by ``outcome``."""
     own = {"files": 3}
     hashes = (*(hash_of_message(each, CHARS) for each in given), hash_of_outcome(own))
-    messages = ({"role": "assistant", "content": "…"}, *read)
-    return SimpleNamespace(messages=messages, reply_hashes=hashes, status=status, outcome=outcome or own)
+    return SimpleNamespace(received=list(read), reply_hashes=hashes, status=status, outcome=outcome or own)
 
 
 def test_own_replies_have_no_difference_also_if_the_limit_cuts_them():

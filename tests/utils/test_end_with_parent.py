@@ -133,8 +133,8 @@ def test_a_process_that_nobody_started_for_itself_stays():
 
 
 def test_every_process_that_is_started_ends_with_its_parent():
-    """The watchdog looks by itself; those of environments call it in ``process_main``."""
+    """The watchdog and a program's supervisor look by themselves; environments do in ``process_main``."""
     files = {path for path in (ROOT / "src").rglob("*.py") if STARTS.search(path.read_text())}
     without = {path.name for path in files if not re.search(r"end_with_parent", path.read_text())}
     assert len(files) >= 6
-    assert without == {"watchdog.py", "worker_process.py"}
+    assert without == {"watchdog.py", "worker_process.py", "command_program.py", "supervisor.py"}

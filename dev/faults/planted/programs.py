@@ -1,5 +1,6 @@
 """Programs that call the policy: what their answers become."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 from dev.faults.fault import Fault, patched
@@ -154,5 +155,43 @@ HISTORY_ENCODED_AGAIN = Fault(
     what="the engine reads a program's history in other ids than those that are trained",
     plant=lambda: patched("truing.rollouts.turn_sources:PolicyTurns.request", _encoded_again),
     expected=("TOK001",),
+    changes=PROGRAM,
+)
+
+
+def _crashing(real):
+    crashes = []
+
+    def run(task, base_url, key):
+        real(task, base_url, key)
+        crashes.append(key)
+        if len(crashes) % 3 == 0:
+            raise RuntimeError("a crash of the program")
+
+    return run
+
+
+def _error_ignored(real):
+    def end(rollout, ended):
+        rollout.outcome = {} if ended.exception() else ended.result()
+
+    return end
+
+
+@contextmanager
+def _crashes_paid():
+    with (
+        patched("dev.faults.agent_program:run", _crashing),
+        patched("truing.rollouts.programs.run:_end", _error_ignored),
+    ):
+        yield
+
+
+CRASHES_PAID = Fault(
+    name="crashes-paid",
+    numbers=(124,),
+    what="a program that crashed is graded on what it had said",
+    plant=_crashes_paid,
+    expected=("RWD013",),
     changes=PROGRAM,
 )

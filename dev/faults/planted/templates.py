@@ -70,10 +70,10 @@ FORCED_AS_SAMPLED = Fault(
 
 
 def _other_template_in_rl(real):
-    def begin(chat, task):
+    def begin(chat, task, **options):
         first, *others = task.messages
         spaced = {**first, "content": f"{first['content']} "}
-        return real(chat, replace(task, messages=(spaced, *others)))
+        return real(chat, replace(task, messages=(spaced, *others)), **options)
 
     return begin
 

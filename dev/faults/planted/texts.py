@@ -9,7 +9,7 @@ from dev.faults.fault import Fault, patched
 def _decoded_as(change):
     """Change the decoded text of every turn."""
     return patched(
-        "truing.rollouts.attempt:decode_reply", lambda real: lambda chat, ids: change(real(chat, ids))
+        "truing.rollouts.conversation:decode_reply", lambda real: lambda chat, ids: change(real(chat, ids))
     )
 
 

@@ -27,12 +27,11 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
         sample = _sample(rollout, turns, rewards, sample_id, mask)
         if rollout.sample_messages:
             sample = replace(sample, messages=rollout.sample_messages[len(samples)])
-        samples.append(
-            sample if turns[0].trained else without_loss_terms(sample, Excluded.OTHER_CONVERSATION)
-        )
+        samples.append(sample if turns[0].trained else _other_conversation(sample))
         first_turn += len(turns)
     if rollout.status is Status.TRUNCATED:
-        samples[-1] = replace(samples[-1], truncated=True)
+        last = max((i for i, each in enumerate(samples) if not is_other_conversation(each)), default=-1)
+        samples[last] = replace(samples[last], truncated=True)
     return samples
 
 
@@ -52,10 +51,23 @@ def as_demonstration(rollout: Rollout) -> Rollout:
     )
 
 
-def without_loss_terms(sample: Sample, reason: Excluded = Excluded.NOT_KEPT) -> Sample:
-    """Return a sample that is recorded but enters no loss term; each of its tokens records the reason."""
+def is_other_conversation(sample: Sample) -> bool:
+    """Whether a sample is of a conversation of a program that the recipe does not train."""
+    return bool((sample.excluded == Excluded.OTHER_CONVERSATION).any())
+
+
+def _other_conversation(sample: Sample) -> Sample:
+    """Return a sample of a conversation that is not trained; its sampled and demonstrated tokens say so."""
+    generated = (sample.origin == Origin.SAMPLED) | (sample.origin == Origin.DEMO)
+    excluded = torch.where(generated, Excluded.OTHER_CONVERSATION, sample.excluded).to(torch.uint8)
     off = torch.zeros_like(sample.policy_mask)
-    sample = without_policy_term(sample, reason)
+    return without_loss_terms(replace(sample, excluded=excluded, policy_mask=off))
+
+
+def without_loss_terms(sample: Sample) -> Sample:
+    """Return a sample that is recorded but enters no loss term."""
+    off = torch.zeros_like(sample.policy_mask)
+    sample = without_policy_term(sample, Excluded.NOT_KEPT)
     return replace(sample, kl_mask=off, value_mask=off, supervised_mask=off)
 
 

@@ -15,6 +15,7 @@ from truing.chat.unshown_tools import unshown_tools
 from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial_episodes import TrialRun, trial_samples
+from truing.envs.program_env import ProgramEnv
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.rollout import Task
@@ -25,6 +26,8 @@ SHOWN = 40
 """Characters of a text that a finding shows."""
 
 ANSWER = AssistantMessage("truing")
+
+OWN_PROMPTS = "prompts: programs write their own"
 
 
 def generation_prompt(trial: TrialRun) -> CheckResult:
@@ -114,6 +117,8 @@ def bos_is_single(trial: TrialRun) -> CheckResult:
 
 def prompts_agree(trial: TrialRun) -> CheckResult:
     """Check that supervised fine-tuning and reinforcement learning use the same prompt ids for a task."""
+    if isinstance(trial.context.env, ProgramEnv):
+        return check_result(0, (), missing=OWN_PROMPTS)
     findings, count = [], 0
     for episode, sample in trial_samples(trial.demonstrated, first_only=True):
         count += 1
@@ -136,6 +141,8 @@ def prompts_agree(trial: TrialRun) -> CheckResult:
 
 def demonstrations_agree(trial: TrialRun) -> CheckResult:
     """Check that a demonstration's ids decode to the text that the template writes for its conversation."""
+    if isinstance(trial.context.env, ProgramEnv):
+        return check_result(0, (), missing=OWN_PROMPTS)
     findings, count = [], 0
     last_samples = {
         episode.task.task_id: (episode, sample) for episode, sample in trial_samples(trial.demonstrated)

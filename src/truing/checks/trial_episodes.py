@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from truing.algos.flatten import flatten
+from truing.algos.flatten import flatten, is_other_conversation
 from truing.chat import Chat
 from truing.engines.base import Completion
 from truing.envs.program_env import ProgramEnv
@@ -134,10 +134,10 @@ def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
 def trial_samples(
     episodes: Sequence[TrialEpisode], *, first_only: bool = False
 ) -> Iterator[tuple[TrialEpisode, Sample]]:
-    """Yield the samples of each episode that has a turn."""
+    """Yield the samples of each episode that has a turn, without conversations that are not to be trained."""
     for episode in episodes:
         if episode.rollouts and episode.rollout.messages:
-            samples = flatten(episode.rollout)
+            samples = [each for each in flatten(episode.rollout) if not is_other_conversation(each)]
             yield from ((episode, sample) for sample in (samples[:1] if first_only else samples))
 
 

@@ -66,6 +66,7 @@ INPUTS: Mapping[str, str] = {
     "facts.batch": "names and digests of the samples of a batch",
     "facts.held_out": "training tasks that are evaluation tasks too",
     "facts.tasks": "the tasks of a step, and those that its seed gives",
+    "facts.program_ends": "which programs crashed",
     "facts.program_calls": "answers that programs got, and the turns of samples",
     "facts.replies": "the environment's messages, as rollouts read them and as their episodes gave them",
     "facts.prompts": "prompts, rendered again from their tasks",

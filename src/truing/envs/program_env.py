@@ -29,6 +29,7 @@ class CallRules:
     # whether a conversation is trained, by its first call and whether it is the program's first conversation
     trains: Callable[[ModelCall, bool], bool] = lambda call, first: first
     max_calls: int = 64  # of a rollout; further ones are refused
+    max_tokens: int | None = None  # sampled in a rollout, after which calls are refused
 
 
 @runtime_checkable

@@ -1,5 +1,6 @@
-"""Calls of programs: the answers that programs got, beside the samples that train on them."""
+"""Programs: the answers that they got, beside the samples that train on them, and their crashes."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -9,7 +10,7 @@ from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 from truing.types.status import Status
-from truing.types.token_facts import ProgramCalls
+from truing.types.token_facts import ProgramCalls, ProgramEnds
 
 Kind = Literal["foreign", "missing", "repeated", "outside", "unread", "untrained"]
 """What is wrong with an answer or a token: the keys of the fact."""
@@ -25,6 +26,25 @@ class AnswersOfPrograms(Measurement):
         """Return what differs; nothing without a program."""
         fact = program_call_fact(self.step.samples.rollouts, self.step.all_samples)
         return {"program_calls": fact} if fact["answers"] else {}
+
+
+class EndsOfPrograms(Measurement):
+    """Programs that crashed, beside the rewards of their rollouts."""
+
+    facts = ("program_ends",)
+    cost = "none"
+
+    def after_step(self) -> Facts:
+        """Return how many crashed, and how many of these have a reward; nothing without a program."""
+        rollouts = self.step.samples.rollouts
+        if not any(rollout.crashed or rollout.answers for rollout in rollouts.values()):
+            return {}
+        crashed = {name: rollout for name, rollout in rollouts.items() if rollout.crashed}
+        paid = {name: rollout.reward for name, rollout in crashed.items() if math.isfinite(rollout.reward)}
+        fact: ProgramEnds = {"programs": len(rollouts), "crashed": len(crashed), "paid": len(paid)}
+        for name, reward in [*paid.items()][:1]:
+            fact["rollout"], fact["reward"] = name, reward
+        return {"program_ends": fact}
 
 
 def program_call_fact(rollouts: Mapping[str, Rollout], samples: Iterable[Sample]) -> ProgramCalls:

@@ -58,7 +58,7 @@ def _programs(rollouts: Sequence[SampleFacts]) -> dict[str, float]:
     if not of_programs:
         return {}
     notes = [note for outcome in of_programs for note in outcome["calls"]]
-    refused = sum(len(outcome.get("refused", ())) for outcome in of_programs)
+    refused = sum(outcome.get("refused_calls", 0) for outcome in of_programs)
     counts = {"calls": len(notes), "refused_calls": refused} | {
         f"{kind}_calls": sum(kind in note for note in notes)
         for kind in ("restart", "untrained", "undelivered", "overridden")

@@ -97,7 +97,7 @@ ROLLOUT_METRICS = (
         Metric(f"ended/{by}", "share", f"Rollouts that were {how} ÷ all rollouts.", "")
         for by, how in {
             "length": "truncated at max_new_tokens of a turn",
-            "turns": "truncated at episode.max_turns",
+            "turns": "truncated at episode.max_turns, or at a limit of a program's calls",
             "context": "truncated because the next turn would not fit in the model's context",
             "time": "truncated at episode.time_limit",
             "error": "ended by an error of the environment, a tool or a judge, and so have no reward,",

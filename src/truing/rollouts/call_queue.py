@@ -52,6 +52,7 @@ class CallQueue:
         self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
         self._got: dict[str, list[str]] = {}  # ids of the replies that the clients of each rollout got
         self._lost: set[str] = set()  # ids of replies whose client had gone away
+        self._crashed: set[str] = set()  # rollouts whose program crashed
         self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
 
     @contextmanager
@@ -64,6 +65,7 @@ class CallQueue:
             self._contents = {name: set() for name in names}
             self._open = {name: [] for name in names}
             self._got, self._lost = {name: [] for name in names}, set()
+            self._crashed = set()
         try:
             yield keys
         finally:
@@ -91,7 +93,8 @@ class CallQueue:
                 raise CallRefused(401, ENDED)
             self._contents[name] |= {hash_of_content(message) for message in call.messages}
             pending = PendingCall(name, call)
-            self._open[name].append(pending)
+            waiting = [each for each in self._open[name] if not each.answer.done()]
+            self._open[name] = [*waiting, pending]
             self._calls.put(pending)
         return pending.answer
 
@@ -117,6 +120,15 @@ class CallQueue:
     def has_sent(self, name: str, message: Message) -> bool:
         """Whether the program of a rollout has sent a message, as the endpoint received it under its key."""
         return hash_of_content(message) in self._contents[name]
+
+    def note_crash(self, name: str) -> None:
+        """Note that the program of a rollout crashed."""
+        with self._lock:
+            self._crashed.add(name)
+
+    def has_crashed(self, name: str) -> bool:
+        """Whether the program of a rollout crashed."""
+        return name in self._crashed
 
     def wake(self) -> None:
         """Let ``take`` return."""

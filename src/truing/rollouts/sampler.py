@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -28,6 +29,7 @@ from truing.rollouts.workers import EnvWorkers, open_workers
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.utils.rng import permutation
+from truing.utils.workspaces import use_workspaces_root, workspaces_root
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +174,10 @@ def open_sampler(recipe: Recipe, policy: Policy, env: Env, splits: Mapping[Split
     with ExitStack() as opened:
         workers = open_workers(env, recipe.episode, [*splits["train"], *splits["eval"]])
         opened.callback(workers.close)
-        endpoint = opened.enter_context(closing(open_endpoint())) if isinstance(env, ProgramEnv) else None
+        endpoint = None
+        if isinstance(env, ProgramEnv):
+            _share_workspaces(ranks)
+            endpoint = opened.enter_context(closing(open_endpoint()))
         engine = ranks.together(
             "opening the engine",
             lambda: opened.enter_context(closing(open_engine(recipe, loaded, policy.whole_module, ranks))),
@@ -196,3 +201,15 @@ def open_sampler(recipe: Recipe, policy: Policy, env: Env, splits: Mapping[Split
         )
         opened.pop_all()  # the sampler closes them
     return sampler
+
+
+def _share_workspaces(ranks: Ranks) -> None:
+    """Let programs of all ranks work in one folder, since any rank may grade a rollout again.
+
+    A rank on another machine keeps a folder of its own.
+    """
+    first = Path(
+        ranks.gather("the folder of workspaces", str(workspaces_root()) if ranks.rank == 0 else "")[0]
+    )
+    if ranks.rank != 0 and first.is_dir():
+        use_workspaces_root(first)

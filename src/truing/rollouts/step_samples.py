@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from truing.algos import Algorithm, UpdateConfig
-from truing.algos.flatten import flatten, without_loss_terms, without_policy_term
+from truing.algos.flatten import flatten, is_other_conversation, without_loss_terms, without_policy_term
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.ops.masks import MaskPolicy
@@ -60,9 +60,9 @@ def collect_step_samples(
     usable_ids = {rollout.rollout_id for rollout in usable}
     unusable = [name for name in rollouts if name not in usable_ids]  # in their order: a set's differs by run
     made = _without_truncated(algorithm.to_samples(usable, cfg, mask), rollouts, setting)
-    samples = [sample for sample in made if not _is_other_conversation(sample)]
+    samples = [sample for sample in made if not is_other_conversation(sample)]
     untrained = [without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], mask)]
-    untrained += [sample for sample in made if _is_other_conversation(sample)]
+    untrained += [sample for sample in made if is_other_conversation(sample)]
     tasks = {group.task.task_id: group.task for group in all_groups}
     prompts_limited = sampler.episode.max_prompt_tokens is not None
     step_samples = StepSamples(samples, untrained, tasks, rollouts, len(equal), prompts_limited)
@@ -70,11 +70,6 @@ def collect_step_samples(
         step_samples = _with_demonstrations(step_samples, sampler, setting.bootstrap.batch_size, stage, step)
     _check_lengths(step_samples, sampler.context_length)
     return step_samples
-
-
-def _is_other_conversation(sample: Sample) -> bool:
-    """Whether a sample is of a conversation of a program that the recipe does not train."""
-    return bool((sample.excluded == Excluded.OTHER_CONVERSATION).any())
 
 
 def _without_truncated(

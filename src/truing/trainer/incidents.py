@@ -1,11 +1,12 @@
 """Incidents in the rollouts of a step: failed rollouts, re-rendered earlier turns, time limits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from truing.types.rollout import Rollout
 from truing.types.status import EndedBy, Status
 
-REPORTED_ONCE = ("restarts", "time_limit", "conversations", "untrained", "overridden", "refused")
+REPORTED_ONCE = ("restarts", "time_limit", "conversations", "untrained", "overridden")
 """Kinds of which a run reports only the first incident."""
 
 
@@ -14,29 +15,27 @@ def incidents(rollouts: Mapping[str, Rollout]) -> Iterator[tuple[str, str]]:
     for name, rollout in rollouts.items():
         if rollout.status is Status.ERROR:
             yield "failed", f"{name} has no reward and is not trained on: {rollout.error}"
-        yield from _restarts(name, rollout)
+        notes = rollout.outcome.get("calls", ()) if any(turn.call for turn in rollout.turns) else ()
+        by_program = [note["restart"] for note in notes if "restart" in note]
+        for reason in (turn.restart_reason for turn in rollout.turns):
+            if reason and reason not in by_program:
+                why = f"the chat template re-renders earlier turns, {reason} (`truing explain agents`)"
+                yield "restarts", f"{name}: {why}"
+                break
+        for kind, text in _of_program(notes):
+            yield kind, f"{name}: {text}"
         if rollout.ended_by is EndedBy.TIME:
             yield "time_limit", f"episode.time_limit truncated {name}: this run is not reproducible"
 
 
-def _restarts(name: str, rollout: Rollout) -> Iterator[tuple[str, str]]:
-    """Yield why samples begin within a rollout: the template renders turns anew, or a program does."""
-    notes = rollout.outcome.get("calls", ()) if rollout.turns[0].call else ()
-    by_program = [note["restart"] for note in notes if "restart" in note]
-    reasons = [turn.restart_reason for turn in rollout.turns if turn.restart_reason]
-    by_template = [reason for reason in reasons if reason not in by_program]
-    if by_template:
-        reason = f"the chat template re-renders earlier turns, {by_template[0]} (`truing explain agents`)"
-        yield "restarts", f"{name}: {reason}"
-    if by_program:
-        yield "conversations", f"{name}: {by_program[0]}: a new sample begins (`truing explain programs`)"
-    untrained = [note["call"] for note in notes if "untrained" in note]
-    if untrained:
-        which = f"call {untrained[0]} is of another conversation than the first call, and is not trained"
-        yield "untrained", f"{name}: {which} (env.train, `truing explain programs`)"
-    overridden = [(note["call"], *note["overridden"]) for note in notes if "overridden" in note]
-    if overridden:
-        call, *options = overridden[0]
-        yield "overridden", f"{name}: call {call} asks for {', '.join(options)}, and gets the recipe's"
-    if refused := rollout.outcome.get("refused") if notes or rollout.error else None:
-        yield "refused", f"{name}: a call was refused: {refused[0]}"
+def _of_program(notes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield a kind and a sentence for what became of the calls of a program."""
+    for note in notes:
+        if "restart" in note:
+            yield "conversations", f"{note['restart']}: a new sample begins (`truing explain programs`)"
+        if "untrained" in note:
+            which = f"call {note['call']} is of a conversation that env.train leaves out"
+            yield "untrained", f"{which} (`truing explain programs`)"
+        if "overridden" in note:
+            options = ", ".join(note["overridden"])
+            yield "overridden", f"call {note['call']} asks for {options}, and gets what the recipe declares"

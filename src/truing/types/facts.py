@@ -22,6 +22,7 @@ from truing.types.token_facts import (
     Opening,
     Plain,
     ProgramCalls,
+    ProgramEnds,
     Prompts,
     Ratios,
     Routes,
@@ -59,6 +60,7 @@ class Facts(TypedDict, total=False):
     draws: Draws
     engine_prompts: EnginePrompts
     program_calls: ProgramCalls
+    program_ends: ProgramEnds
     forced_prefixes: ForcedPrefixes
     frozen: Digests
     generation_tokens: Mapping[Text, Count]  # in the loss, of the generation that a sample is from

@@ -92,6 +92,16 @@ class ProgramCalls(TypedDict):
     call: NotRequired[Count]  # its number
 
 
+class ProgramEnds(TypedDict):
+    """Programs that crashed, and those of them whose rollout has a reward."""
+
+    programs: Count
+    crashed: Count
+    paid: Count
+    rollout: NotRequired[Text]  # the first that has one
+    reward: NotRequired[Number]
+
+
 class GradedTexts(TypedDict):
     """Graded texts beside the decoded ids."""
 

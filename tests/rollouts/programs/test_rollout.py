@@ -19,7 +19,9 @@ from truing.types.message import AssistantMessage, ToolCall
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
-RECEIVED = SimpleNamespace(has_sent=lambda name, message: True, answers=lambda name: ())
+RECEIVED = SimpleNamespace(
+    has_sent=lambda name, message: True, answers=lambda name: (), has_crashed=lambda name: False
+)
 
 
 def samples(rollout):
@@ -173,6 +175,15 @@ def test_an_answer_that_no_client_got_goes_to_the_next_equal_call_and_is_not_tra
     assert len(samples(rollout)) == 1
 
 
+def test_what_is_graded_is_the_last_answer_that_the_program_got(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [user("one"), said(first), user("two")], "never read", gone=True)
+    finished = finished_rollout(rollout, RECEIVED)
+    assert finished.text == "a word"
+    assert [message["content"] for message in finished.messages] == ["a word"]
+
+
 @pytest.mark.parametrize(
     ("messages", "wanted", "text"),
     [
@@ -198,10 +209,11 @@ def test_strict_tools_are_noted_where_no_grammar_makes_them_so(chat, grammar, no
     assert rollout.calls[0].notes.get("overridden") == noted
 
 
-def test_more_calls_than_the_recipe_allows_truncate_the_rollout(chat):
-    rollout = program_rollout(chat, CallRules(max_calls=1))
+@pytest.mark.parametrize("limit", [{"max_calls": 1}, {"max_tokens": 3}])
+def test_more_than_the_recipe_allows_truncates_the_rollout(chat, limit):
+    rollout = program_rollout(chat, CallRules(**limit))
     first = asks(rollout, chat, [user("one")], "a word")
-    with pytest.raises(CallRefused, match="max_calls"):
+    with pytest.raises(CallRefused, match=r"env\.max_\w+ = "):
         asks(rollout, chat, [user("one"), said(first), user("two")], "never")
     finished = finished_rollout(rollout, RECEIVED)
     assert (finished.status, finished.ended_by) == (Status.TRUNCATED, EndedBy.TURNS)

@@ -1,4 +1,4 @@
-"""`truing export`: write a run's policy as a folder that transformers, peft and vLLM load."""
+"""`truing export`: write a run's policy as a folder that other libraries load, or its best conversations."""
 
 import json
 from pathlib import Path
@@ -21,9 +21,19 @@ def export(
     stage: Annotated[
         str | None, typer.Option(help="Stage of --step; by default the last that has such a checkpoint.")
     ] = None,
+    conversations: Annotated[
+        Path | None,
+        typer.Option(help="Instead write rows for SFT here: the best answers of a program to each task."),
+    ] = None,
+    min_reward: Annotated[
+        float | None, typer.Option(help="Of --conversations: the smallest reward of a rollout.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Write a checkpoint of a run, merged or as an adapter, with its sampling parameters."""
+    if conversations is not None:
+        _write_conversations(run, conversations, min_reward, as_json)
+        return
     from truing.learner.restore import checkpoint_after, restore_policy
     from truing.models.export import export as write
 
@@ -37,3 +47,35 @@ def export(
     for warning in warnings:
         typer.secho(escape_lines(f"warning: {warning}"), err=True, fg="yellow")
     print(out)
+
+
+def _write_conversations(run: Path, out: Path, min_reward: float | None, as_json: bool) -> None:
+    """Write the rows of the run's data that a program has a paid rollout of, with the policy's answers."""
+    from truing.analysis.demonstrations import best_answers
+    from truing.config import load_recipe
+    from truing.doctor.report.token_texts import run_tokenizer
+    from truing.envs.program.config import ProgramConfig
+    from truing.envs.program.demonstrated_rows import demonstrated_rows
+    from truing.errors import RecordError
+    from truing.record import RunReader
+    from truing.utils.jsonl import dump_json
+
+    env = dict(load_recipe(run / "recipe.toml").env)
+    if env.pop("name", None) != "program" or min_reward is None:
+        raise RecordError(
+            "these conversations cannot be written",
+            got=f"{run}, --min-reward {min_reward}",
+            expected='a run with [env] name = "program", and the reward that a rollout must have',
+            remedy="add --min-reward 1, say",
+        )
+    tokens = run_tokenizer(run).added_tokens_decoder.values()
+    answers = best_answers(RunReader(run), min_reward, [token.content for token in tokens if token.special])
+    rows = list(demonstrated_rows(ProgramConfig(**env), answers))
+    if not rows:
+        raise RecordError(
+            f"no recorded rollout of {run} with a reward of {min_reward:g} or more can be demonstrated",
+            expected="one whose answers are text without special tokens",
+            remedy="lower --min-reward, or sample with a stronger model first",
+        )
+    out.write_bytes(b"".join(dump_json(row) + b"\n" for row in rows))
+    print(json.dumps({"path": str(out), "rows": len(rows)}) if as_json else f"{out}: {len(rows)} rows")

@@ -19,6 +19,11 @@ def token_decoder(tokenizer: Any) -> Decode:
 
 def run_decoder(run: Path) -> Decode:
     """Return the texts by the tokenizer in the run directory."""
+    return token_decoder(run_tokenizer(run))
+
+
+def run_tokenizer(run: Path) -> Any:
+    """Return the tokenizer in the run directory, of transformers."""
     named = RunReader(run).run_json().get("tokenizer")
     if not isinstance(named, str):
         raise RecordError(f"run.json of {run} names no tokenizer", expected="a folder of the run directory")
@@ -33,6 +38,6 @@ def run_decoder(run: Path) -> Decode:
     from transformers import AutoTokenizer  # here, because the board and `tail` start without it
 
     try:
-        return token_decoder(AutoTokenizer.from_pretrained(source, trust_remote_code=False))
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # transformers and tokenizers raise what they meet
         raise ModelError(f"cannot load the tokenizer of {run}", got=error, expected=source) from error

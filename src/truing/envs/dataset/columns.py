@@ -32,8 +32,8 @@ MEANINGS = {
 class Columns:
     """Reads rows by the columns that the recipe names."""
 
-    def __init__(self, config: DatasetConfig) -> None:
-        self._config = config
+    def __init__(self, config: DatasetConfig, *, several_turns: bool = False) -> None:
+        self._config, self._several_turns = config, several_turns
         self._answer_checks = answer_checks(config)
 
     def task(self, row: Row, prefix: str) -> tuple[Task, Conversation]:
@@ -54,9 +54,10 @@ class Columns:
         has_completion = completion is not None
         columns = [prompt_column, *([self._name("completion")] if has_completion else [])]
         said = read_row(row.values, row.where, columns, tools=self._name("tools"))
-        prompt, demonstration = prompt_and_demonstration(said, has_completion=has_completion)
-        last = len(said.messages) - 1
-        said = said.noting_marks([last] if demonstration is not None else [])
+        prompt, demonstration = prompt_and_demonstration(
+            said, has_completion=has_completion, several_turns=self._several_turns
+        )
+        said = said.noting_marks(range(len(prompt), len(said.messages)))
         if config.system and prompt[0]["role"] != "system":
             prompt = ({"role": "system", "content": config.system}, *prompt)
         name = _content_hash(prompt, answer, said.template_kwargs) if identity is None else identity

@@ -26,11 +26,12 @@ class Dataset:
     """Rows with a prompt; the answer and all other columns are for the rewards that the recipe names."""
 
     Config = DatasetConfig
+    several_turns = False  # whether demonstrations may have them
 
     def __init__(self, config: DatasetConfig) -> None:
         self.config = config
         self.rewards = make_rewards(config)
-        self._columns = Columns(config)
+        self._columns = Columns(config, several_turns=self.several_turns)
         read = self._read(config.data, "")
         train, evaluation, self.notes = read.converted, [], self._notes(read, "data")
         if config.eval_data is None:

@@ -10,17 +10,20 @@ Demonstration = str | tuple[AssistantMessage, ...]
 
 ONE_ANSWER = "text, or one message of the assistant"
 ONE_ANSWER_REMEDY = "for several turns with tools, write an environment (`truing explain tasks`)"
+SEVERAL_ANSWERS = "text, or messages of the assistant, one for each call that the program makes"
+SEVERAL_ANSWERS_REMEDY = "leave out what the program says itself: results of tools, further questions"
 TRAINED = "a last message of the assistant that is to be trained"
 
 
 def prompt_and_demonstration(
-    read: Conversation, *, has_completion: bool
+    read: Conversation, *, has_completion: bool, several_turns: bool = False
 ) -> tuple[tuple[Message, ...], Demonstration | None]:
     """Return the prompt of a row, and its demonstration: the completion, or a last message of the assistant.
 
     Args:
         read: the row; with ``has_completion`` its messages are those of the prompt, then the completion.
         has_completion: whether another column than the prompt's has the demonstration.
+        several_turns: whether a completion may have several messages of the assistant, one for each turn.
 
     Raises:
         DataError: There is no prompt with a message of the user, or no one message that demonstrates.
@@ -35,17 +38,17 @@ def prompt_and_demonstration(
             got=roles,
             expected="a message of the user in the prompt",
         )
-    if len(answers) > 1 or (answers and answers[0]["role"] != "assistant"):
+    if (len(answers) > 1 and not several_turns) or any(each["role"] != "assistant" for each in answers):
         raise DataError(
             f"{read.where} has no completion that can be used",
             got=roles,
-            expected=ONE_ANSWER,
-            remedy=ONE_ANSWER_REMEDY,
+            expected=SEVERAL_ANSWERS if several_turns else ONE_ANSWER,
+            remedy=SEVERAL_ANSWERS_REMEDY if several_turns else ONE_ANSWER_REMEDY,
         )
-    if length in read.untrained:
+    if marked := sorted({*range(length, len(messages))} & read.untrained):
         raise DataError(
             f"{read.where} demonstrates a message that is marked as not to be trained",
-            got=f"{messages[length]['content']!r:.100}",
+            got=f"{messages[marked[0]]['content']!r:.100}",
             expected=TRAINED,
             remedy="leave the message out, or its mark",
         )
@@ -59,8 +62,8 @@ def message_texts(messages: Sequence[Message]) -> str:
 
 
 def _demonstration(answers: Sequence[Message]) -> Demonstration | None:
-    """Return the message of an assistant as a demonstration."""
+    """Return messages of an assistant as a demonstration."""
     if not answers:
         return None
-    answer = AssistantMessage.of(answers[0])
-    return (answer,) if answer.calls or answer.reasoning else answer.content
+    first, *others = (AssistantMessage.of(answer) for answer in answers)
+    return (first, *others) if others or first.calls or first.reasoning else first.content

@@ -19,7 +19,7 @@ def call_rules(options: CallOptions) -> CallRules:
         RecipeError: `train` names no function.
     """
     names = (EVERYTHING,) if options.override == "all" else options.override
-    return CallRules(frozenset(names), _trains(options), options.max_calls)
+    return CallRules(frozenset(names), _trains(options), options.max_calls, options.max_tokens)
 
 
 def _trains(options: CallOptions) -> Trains:

@@ -39,6 +39,8 @@ class CallOptions(FrozenModel):
     """Options of calls that programs ask for and do not get, by OpenAI's names: ["temperature"], or "all"."""
     max_calls: PositiveInt = 64
     """Calls of a rollout to the policy; further ones are refused."""
+    max_tokens: PositiveInt | None = None
+    """Tokens that a rollout may sample in all its calls; once it has, further calls are refused."""
 
     def contradictions(self) -> Iterator[str]:
         """Refuse an unknown choice of trained conversations."""

@@ -85,6 +85,7 @@ class ProgramDataset(Programs, Dataset):
     """Rows with a prompt; a program works on each, and rewards judge what it leaves."""
 
     Config = ProgramConfig
+    several_turns = True
 
     def __init__(self, config: ProgramConfig) -> None:
         Dataset.__init__(self, config)

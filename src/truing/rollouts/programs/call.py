@@ -28,6 +28,7 @@ class RolloutCall:
     history: tuple[Parsed, ...] = ()  # with the answer; empty while it is sampled
     dialogue: Dialogue | None = None  # with the answer
     turn: Turn | None = None
+    text: str = ""  # of the turn
     reply: ModelReply | None = None
     given: bool = False  # whether a client waited for the reply
     continued_by: int = 0  # the number of the first call that continues it
@@ -43,6 +44,7 @@ class RolloutCall:
         conversation.add_turn(chat, completion)
         turn = replace(conversation.turns[-1], call=self.number)
         conversation.turns[-1] = self.turn = turn
+        self.text = conversation.text
         self.dialogue = conversation.dialogue
         answer = conversation.dialogue.messages[-1]
         self.history = (*self.asked, parsed(answer, chat.tool_format))

@@ -1,15 +1,17 @@
 """The rollout that a program has made: its turns by conversation, its messages, how it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from truing.chat import start_dialogue
 from truing.rollouts.attempt import empty_turn
 from truing.rollouts.call_queue import CallQueue
 from truing.rollouts.programs.call import RolloutCall
+from truing.rollouts.programs.conversation import ProgramConversation
 from truing.rollouts.programs.rollout import ProgramRollout
-from truing.types.message import hash_of_message, hash_of_outcome
+from truing.types.message import Message, hash_of_message, hash_of_outcome
 from truing.types.rollout import Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
 
@@ -26,28 +28,24 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     """
     answered = [call for call in program.calls if program.delivered(call)]
     trained = [call for call in answered if call.conversation.trained]
-    kept = [
-        (each.dialogue.messages, [_turn(call) for call in answered if call.conversation is each])
-        for each in program.conversations
-    ]
-    last = trained[-1].conversation if trained else None
+    samples = [each for conversation in program.conversations for each in _samples(answered, conversation)]
+    last = trained[-1] if trained else None
     outcome = {**program.outcome, "calls": [_note(program, call) for call in program.calls]}
     if program.refused:
-        outcome["refused"] = program.refused
+        outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
     status, ended_by, error = _end(program, trained)
     rollout = Rollout(
         rollout_id=program.name,
         group_id=program.group_id,
         task=program.task,
-        turns=tuple(turn for _, turns in kept for turn in turns) or (_no_turn(program),),
+        turns=tuple(_turn(call) for calls in samples for call in calls) or (_no_turn(program),),
         text=last.text if last else "",
         status=status,
         sampling_params=program.context.sampling_params,
-        messages=last.dialogue.messages[last.dialogue.task_messages :] if last else (),
-        sample_messages=tuple(
-            shown for shown, turns in kept for i, turn in enumerate(turns) if i == 0 or turn.restart_reason
-        ),
+        messages=_messages(last)[last.conversation.dialogue.task_messages :] if last else (),
+        sample_messages=tuple(_messages(calls[-1]) for calls in samples),
         answers=received.answers(program.name),
+        crashed=received.has_crashed(program.name),
         outcome=outcome,
         ended_by=ended_by,
         error=error,
@@ -57,6 +55,22 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         for each in rollout.received
     ]
     return replace(rollout, reply_hashes=(*hashes, hash_of_outcome(outcome)))
+
+
+def _samples(
+    answered: Sequence[RolloutCall], conversation: ProgramConversation
+) -> Iterator[Sequence[RolloutCall]]:
+    """Yield the calls of each sample of a conversation: one begins where the template renders turns anew."""
+    calls = [call for call in answered if call.conversation is conversation]
+    starts = [i for i, call in enumerate(calls) if i == 0 or _turn(call).restart_reason]
+    for start, end in pairwise([*starts, len(calls)]):
+        yield calls[start:end]
+
+
+def _messages(call: RolloutCall) -> tuple[Message, ...]:
+    """Return the messages of a call's conversation up to its answer."""
+    assert call.dialogue is not None
+    return call.dialogue.messages
 
 
 def _turn(call: RolloutCall) -> Turn:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from truing.chat.encode import encode_after
 from truing.endpoint.calls import CallRefused
 from truing.endpoint.wanted import overridden
 from truing.engines.base import Completion
@@ -19,6 +20,12 @@ from truing.types.model_call import ModelCall, ModelReply
 from truing.types.rollout import Task
 from truing.types.status import EndedBy
 
+RECORDED_REFUSALS = 100
+"""Refusals of a rollout whose text is on record: a program may ask again without end."""
+
+CHARS_PER_TOKEN = 8
+"""Characters for each token of the context; of a text with more, so many are encoded first."""
+
 
 @dataclass(eq=False)
 class ProgramRollout:
@@ -33,7 +40,8 @@ class ProgramRollout:
     is_lost: Callable[[ModelReply], bool]  # whether no client has got a reply
     conversations: list[ProgramConversation] = field(default_factory=list[ProgramConversation])
     calls: list[RolloutCall] = field(default_factory=list[RolloutCall])
-    refused: list[str] = field(default_factory=list[str])
+    refused: list[str] = field(default_factory=list[str])  # the first refusals
+    refused_calls: int = 0
     limit: EndedBy | None = None  # that refused a call
     error: str = ""  # of the program
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -52,7 +60,9 @@ class ProgramRollout:
             return self._begin(pending)
         except (CallRefused, DataError) as error:  # DataError: the chat template refuses the messages
             refused = error if isinstance(error, CallRefused) else CallRefused(400, str(error))
-            self.refused.append(str(refused))
+            self.refused_calls += 1
+            if len(self.refused) < RECORDED_REFUSALS:
+                self.refused.append(str(refused))
             pending.refuse(refused)
             return None
 
@@ -81,9 +91,8 @@ class ProgramRollout:
         )
         if call.messages[-1]["role"] == "assistant":
             raise CallRefused(400, "the last message is the assistant's: an answer is not continued")
-        if len(self.calls) >= self.rules.max_calls:
-            self.limit = EndedBy.TURNS
-            raise CallRefused(400, f"the rollout has made env.max_calls = {self.rules.max_calls} calls")
+        self._check_budget()
+        self._check_text(asked)
         placement = place(chat, self.task, self.calls, call, asked)
         self._check_length(len(placement.prompt[0].token_ids))
         conversation = self._conversation(placement, call)
@@ -118,13 +127,34 @@ class ProgramRollout:
         self.conversations.append(added)
         return added
 
-    def _check_length(self, length: int) -> None:
+    def _check_text(self, asked: tuple[Parsed, ...]) -> None:
+        """Raise if the messages' beginning is too long: to encode megabytes would delay all rollouts."""
+        limit = self.context.sampling_params.max_prompt_length(self.context.context_length)
+        shown = CHARS_PER_TOKEN * limit
+        text = "\n".join(text for _, text, _ in asked)
+        if len(text) > shown:
+            self._check_length(
+                len(encode_after(self.context.chat.tokenizer, "", text[:shown])[0]), "at least "
+            )
+
+    def _check_budget(self) -> None:
+        """Raise if the rollout has made as many calls, or sampled as many tokens, as the recipe allows."""
+        sampled = sum(each.reply.completion_tokens for each in self.calls if each.reply is not None)
+        for key, count, most in (
+            ("max_calls", len(self.calls), self.rules.max_calls),
+            ("max_tokens", sampled, self.rules.max_tokens),
+        ):
+            if most is not None and count >= most:
+                self.limit = EndedBy.TURNS
+                raise CallRefused(400, f"the rollout has reached env.{key} = {most}")
+
+    def _check_length(self, length: int, bound: str = "") -> None:
         """Raise unless the next turn fits into the context."""
         limit = self.context.sampling_params.max_prompt_length(self.context.context_length)
         if length > limit:
             self.limit = EndedBy.CONTEXT
             raise CallRefused(
                 400,
-                f"context_length_exceeded: the messages are {length} tokens, and at most {limit} leave room"
-                " for an answer",
+                f"context_length_exceeded: the messages are {bound}{length} tokens, and at most {limit} leave"
+                " room for an answer",
             )

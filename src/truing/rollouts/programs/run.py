@@ -10,7 +10,7 @@ from typing import Any
 from truing.endpoint.calls import CallRefused
 from truing.envs.program_env import Access, ProgramEnv
 from truing.errors import ProgramError
-from truing.rollouts.call_queue import PendingCall
+from truing.rollouts.call_queue import CallQueue, PendingCall
 from truing.rollouts.endpoint import ProgramEndpoint
 from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
 from truing.rollouts.programs.conversation import ProgramConversation
@@ -105,7 +105,7 @@ def _running(
             for rollout in rollouts:
                 task = deep_copy(rollout.task, f"task {rollout.task.task_id}")
                 access = Access(endpoint.server.url, keys[rollout.name])
-                future = pool.submit(env.run, task, access, rollout.name)
+                future = pool.submit(_run, env, endpoint.calls, task, access, rollout.name)
                 future.add_done_callback(lambda _: endpoint.calls.wake())
                 running[future] = rollout
             yield running
@@ -115,6 +115,15 @@ def _running(
                 env.stop()
                 for rollout in running.values():  # programs that no one can stop wait for their answers
                     endpoint.calls.end(rollout.name)
+
+
+def _run(env: ProgramEnv, calls: CallQueue, task: Task, access: Access, name: str) -> Mapping[str, Any]:
+    """Run a program; a crash is noted here too, where the doctor finds it whatever becomes of the error."""
+    try:
+        return env.run(task, access, name)
+    except ProgramError:
+        calls.note_crash(name)
+        raise
 
 
 def _begin(

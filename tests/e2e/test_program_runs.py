@@ -1,0 +1,76 @@
+"""A program from its first rollouts to demonstrations of its own, to SFT on them, to GRPO."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dev.faults.healthy_runs import PROGRAM
+from dev.faults.run_fault import BASE_RECIPE
+from truing.api import train
+from truing.cli.export.export import export
+from truing.cli.inspect.tokens import tokens
+from truing.config import load_recipe
+from truing.record import RunReader
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """A run of GRPO whose program nobody has demonstrated; every rollout is paid 1."""
+    out = tmp_path_factory.mktemp("programs") / "first"
+    train(recipe(), rewards=[one], out=out, on_event=lambda kind, facts: None)
+    return out
+
+
+def one(rollout, task):
+    return 1.0
+
+
+def recipe(**env):
+    program = {**PROGRAM["env"], "function": "tests/e2e/asking_program.py:run", **env}
+    table = {**BASE_RECIPE, "stages": ["grpo"], "env": program, "chat": {"tool_prompt": "brief"}}
+    table["grpo"] = {"steps": 1, "prompts_per_step": 3, "group_size": 2, "learning_rate": 1e-3}
+    table["sampling"] = {"max_new_tokens": 12}
+    return table
+
+
+def run_command(command, *words):
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_the_calls_of_a_rollout_are_told(first_run):
+    told = json.loads(run_command(tokens, first_run, "--json").stdout)
+    assert sorted(call["call"] for call in told["calls"]) == [1, 2, 3, 4]
+    assert {token["call"] for token in told["tokens"]} > {None}
+
+
+def test_a_program_is_trained_on_its_own_paid_conversations(first_run, tmp_path):
+    rows = tmp_path / "paid.jsonl"
+    result = run_command(export, first_run, "--conversations", rows, "--min-reward", 1)
+    assert result.stdout == f"{rows}: 3 rows\n"
+    table = recipe(data=str(rows)) | {"stages": ["sft", "grpo"], "eval": {"tasks": 0, "base": False}}
+    table["sft"] = {"steps": 1, "batch_size": 2, "learning_rate": 1e-3}
+    out = tmp_path / "second"
+    train(table, rewards=[one], out=out, on_event=lambda kind, facts: None)
+    demonstrations = {row["id"]: row["completion"] for row in map(json.loads, rows.read_text().splitlines())}
+    reader = RunReader(out)
+    sft = reader.table(next(iter(reader.steps())))
+    learned: dict[str, dict[int, str]] = {}
+    for index, sample in enumerate(sft.samples):
+        if sft.trained[sft.part(index)].any():
+            said = [each["content"] for each in sample.messages if each["role"] == "assistant"]
+            calls = [turn.call for turn in sample.turns]
+            learned.setdefault(sample.task_id, {}).update(zip(calls, said[-len(calls) :], strict=True))
+    assert len({*learned} & {*demonstrations}) == 2
+    for task, by_call in learned.items():
+        expected = [message["content"] for message in demonstrations[task]]
+        assert [said for _, said in sorted(by_call.items())] == expected[: len(by_call)]
+
+
+def test_the_recipe_of_the_repository_loads():
+    assert load_recipe("recipes/program/recipe.toml").env["name"] == "program"

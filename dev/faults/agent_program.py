@@ -14,18 +14,36 @@ TURNS = 3
 
 
 def run(task: Task, base_url: str, key: str) -> dict[str, Any]:
-    """Look words up until the policy answers; ask for a title, go on from an earlier turn, edit the history.
+    """Look words up until the policy answers; ask for a title, go on, branch, edit the history.
 
-    One request is given up before it is answered.
+    One request is given up before it is answered, and the last one is for another title.
     """
     with OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60) as client:
         messages = _loop(client, task)
         said = messages[-1].get("content") or ""
-        _ask(client, [{"role": "system", "content": "Title:"}, _user(said[:20])])
+        _ask(client, _title(said))
+        messages.append(_user("and now?"))
+        messages.append(_ask(client, messages, _tools(task)))
         _ask(client, [*messages[:2], *_tool_messages(messages[1]), _user("another")], _tools(task))
         _ask(client, [*messages[:1], {"role": "assistant", "content": said[:3]}, _user("shorter")])
         give_up(base_url, key, [*messages[:1], _user("never mind")])
+        _ask(client, _title(said))
         return {"said": said}
+
+
+def ask_thrice(task: Task, base_url: str, key: str) -> str:
+    """Ask three times in one conversation, and for a title after the first answer and the last."""
+    with OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60) as client:
+        messages: list[Any] = [dict(message) for message in task.messages]
+        for number in range(3):
+            messages += [_ask(client, messages), _user("again")]
+            if number != 1:
+                _ask(client, _title(messages[-2].get("content") or ""))
+        return messages[-2].get("content") or ""
+
+
+def _title(text: str) -> list[Any]:
+    return [{"role": "system", "content": "Title:"}, _user(text[:20])]
 
 
 def _loop(client: OpenAI, task: Task) -> list[Any]:

@@ -100,6 +100,18 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "a program's conversations: a loop, a title that is not trained, an edited history",
         PROGRAM,
     ),
+    "programs-demonstrated": (
+        "demonstrations answer the calls of a program; its titles are not trained",
+        {
+            **PROGRAM,
+            "env": {
+                **PROGRAM["env"],
+                "function": "dev/faults/agent_program.py:ask_thrice",
+                "data": "dev/faults/program_demonstrations.jsonl",
+            },
+            "stages": ["sft", "grpo"],
+        },
+    ),
     "equal-rewards": ("groups without signal: no weight moves", {"reward": "own"}),
     "one-batch-of-tasks": (
         "every update has the same tasks, since there are no others",

@@ -30,7 +30,7 @@ def one(rollout, task):
 
 
 def recipe(**env):
-    program = {**PROGRAM["env"], "function": "tests/e2e/asking_program.py:run", **env}
+    program = {**PROGRAM["env"], "function": "dev/faults/agent_program.py:ask_thrice", **env}
     table = {**BASE_RECIPE, "stages": ["grpo"], "env": program, "chat": {"tool_prompt": "brief"}}
     table["grpo"] = {"steps": 1, "prompts_per_step": 3, "group_size": 2, "learning_rate": 1e-3}
     table["sampling"] = {"max_new_tokens": 12}
@@ -45,7 +45,7 @@ def run_command(command, *words):
 
 def test_the_calls_of_a_rollout_are_told(first_run):
     told = json.loads(run_command(tokens, first_run, "--json").stdout)
-    assert sorted(call["call"] for call in told["calls"]) == [1, 2, 3, 4]
+    assert sorted(call["call"] for call in told["calls"]) == [1, 2, 3, 4, 5]
     assert {token["call"] for token in told["tokens"]} > {None}
 
 

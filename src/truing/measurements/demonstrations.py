@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
+from truing.algos.flatten import is_other_conversation
 from truing.chat import Chat
 from truing.measurements.graded_text import letters
 from truing.measurements.measurement import Measurement
@@ -36,7 +37,8 @@ class DecodedDemonstrations(Measurement):
         step = self.step
         by_rollout: dict[str, list[Sample]] = {}
         for sample in step.recorded_samples:
-            if any(turn.finish_reason is FinishReason.DEMO for turn in sample.turns):
+            demonstrated = any(turn.finish_reason is FinishReason.DEMO for turn in sample.turns)
+            if demonstrated and not is_other_conversation(sample):
                 by_rollout.setdefault(sample.rollout_id, []).append(sample)
         rollouts = list(by_rollout.values())
         order = permutation(len(rollouts), step.recipe.seed, step.stage, step.step, "demonstrations")
@@ -79,6 +81,7 @@ def demonstration_fact(
 def _turns(chat: Chat, task: Task, samples: Sequence[Sample]) -> Iterator[DemonstratedTurn]:
     """Yield each demonstrated turn of a rollout, and those that are missing."""
     spans = [(sample, span) for sample in samples for span in sample.turns]
+    spans.sort(key=lambda place: place[1].call)  # of a program, whose samples are in another order
     if isinstance(task.demonstration, DemonstratedText):
         ids, expected = samples[0].token_ids.tolist(), list(task.demonstration.token_ids)
         yield DemonstratedTurn(

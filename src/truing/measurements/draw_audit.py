@@ -10,7 +10,7 @@ from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_incremen
 from truing.doctor.oracle.draw_replay import TOLERANCE, intervals
 from truing.engines.base import Draws
 from truing.learner.learner import Learner
-from truing.measurements.draw_replay import sampled_mask, turns_before
+from truing.measurements.draw_replay import draw_numbers, sampled_mask
 from truing.measurements.inversion_replay import InversionReplay
 from truing.measurements.measurement import Measurement
 from truing.measurements.race_replay import RaceReplay
@@ -84,7 +84,7 @@ def draw_audit_fact(
     kind = REPLAYS[draws] if draws != "race" or _can_race(device, chosen) else None
     rounding = _rounding(kind, learner, batch, mask_BT, engine) if kind and is_coarse(device) else None
     tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
-    replay = kind and kind(chosen, turns_before(rows), tolerance)
+    replay = kind and kind(chosen, draw_numbers(rows), tolerance)
     gains: dict[str, list[float]] = {}
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), chosen[0].sampling_params.stop_ids)

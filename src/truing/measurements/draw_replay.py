@@ -87,7 +87,7 @@ def draw_fact(first: OptimizerStep, replayed: Sequence[Sample], rows: Sequence[S
     Returns:
         The fact ``draws``; None if no token is replayed.
     """
-    before, tokens, missed = turns_before(rows), 0, 0
+    numbers, tokens, missed = draw_numbers(rows), 0, 0
     largest, where = 0.0, ("", 0)
     if "probability_below" not in first.streams:
         return None
@@ -95,7 +95,7 @@ def draw_fact(first: OptimizerStep, replayed: Sequence[Sample], rows: Sequence[S
         below_T = first.stream("probability_below", row).double()
         size_T = first.stream("new_logprob", row).double().exp()
         uniform_T = torch.full_like(below_T, torch.nan)
-        for k, turn in enumerate(row.turns, before[row.sample_id]):
+        for k, turn in zip(numbers[row.sample_id], row.turns, strict=True):
             uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *turn_key(row, k))
         miss_T = torch.stack([below_T - uniform_T, uniform_T - below_T - size_T]).amax(0).clamp(min=0.0)
         replayed_T = ~miss_T.isnan() & sampled_mask(row)
@@ -110,18 +110,24 @@ def draw_fact(first: OptimizerStep, replayed: Sequence[Sample], rows: Sequence[S
     return {"tokens": tokens, "missed": missed, "largest": largest, "where": where}
 
 
-def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
-    """Return the number of earlier turns of its rollout by row: a rollout may be split into several rows."""
+def draw_numbers(rows: Sequence[Sample]) -> dict[str, list[int]]:
+    """Return by row the numbers of its turns in the keys of their random numbers, from 0.
+
+    They count the turns of a rollout, which may be split into several rows; of a program its calls.
+    """
     parts: dict[str, list[tuple[int, Sample]]] = {}
     for row in rows:
         number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else "0"
         parts.setdefault(row.rollout_id, []).append((int(number), row))
-    counts: dict[str, int] = {}
+    numbers: dict[str, list[int]] = {}
     for rows_ in parts.values():
         count = 0
         for _, row in sorted(rows_, key=lambda each: each[0]):
-            counts[row.sample_id], count = count, count + len(row.turns)
-    return counts
+            numbers[row.sample_id] = [
+                turn.call - 1 if turn.call else number for number, turn in enumerate(row.turns, count)
+            ]
+            count += len(row.turns)
+    return numbers
 
 
 def sampled_mask(row: Sample) -> Tensor:

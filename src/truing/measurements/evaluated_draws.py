@@ -10,7 +10,7 @@ from truing.algos.flatten import flatten
 from truing.doctor.oracle.draw_replay import TOLERANCE, interval_distance
 from truing.doctor.oracle.forward import plain_distributions, plain_scores
 from truing.measurements.allowed_ids import AllowedIds, allowed_ids
-from truing.measurements.draw_replay import sampled_mask, turns_before
+from truing.measurements.draw_replay import draw_numbers, sampled_mask
 from truing.measurements.race_replay import turn_key
 from truing.measurements.row_logits import row_logits
 from truing.models.forward.score import computed_precision
@@ -53,18 +53,20 @@ def evaluated_draws(
     chosen = [rollouts[i] for i in permutation(len(rollouts), *key, "replayed")[:ROLLOUTS]]
     rows = [row for rollout in chosen for row in flatten(rollout)]
     allowed = allowed_ids(sampler, {group.task.task_id: group.task for group in groups})
-    before, missed = turns_before(rows), [torch.zeros(0, dtype=torch.bool)]
+    numbers, missed = draw_numbers(rows), [torch.zeros(0, dtype=torch.bool)]
     policy.module.eval()
     for row in rows:
         place_K = sampled_mask(row).nonzero()[:TOKENS, 0]
         if len(place_K):
-            missed.append(_missed(policy, row, place_K, before[row.sample_id], allowed))
+            missed.append(_missed(policy, row, place_K, numbers[row.sample_id], allowed))
     training_mode(policy.module)
     missed_K = torch.cat(missed)
     return EvaluatedDraws(len(missed_K), int(missed_K.sum()))
 
 
-def _missed(policy: Policy, row: Sample, place_K: Tensor, turns: int, allowed: AllowedIds) -> Tensor:
+def _missed(
+    policy: Policy, row: Sample, place_K: Tensor, numbers: Sequence[int], allowed: AllowedIds
+) -> Tensor:
     """Return which tokens do not follow, from random numbers, or if greedy from the scores: [K] bool."""
     logits, places = row_logits(policy.module, row), place_K.tolist()
     if row.sampling_params.temperature == 0:
@@ -76,7 +78,7 @@ def _missed(policy: Policy, row: Sample, place_K: Tensor, turns: int, allowed: A
             behind.append(bool(best - scores_V[row.token_ids[t]] > BEHIND))
         return torch.tensor(behind)
     uniform_T = torch.zeros(len(row), dtype=torch.float64)
-    for number, turn in enumerate(row.turns, turns):
+    for number, turn in zip(numbers, row.turns, strict=True):
         uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *turn_key(row, number))
     logprob_KV = torch.stack(plain_distributions(logits, row, places))
     return interval_distance(logprob_KV, row.token_ids[place_K], uniform_T[place_K]) > TOLERANCE

@@ -42,7 +42,8 @@ def prefix_fact(
     rate = declared_force_rate(step, episode.force_rate, episode.force_steps)
     fact: ForcedPrefixes = {"turns": 0, "forced": 0, "other": 0, "rate": rate}
     for rollout in rollouts.values():
-        for number, (turn, length) in enumerate(_with_prompt_lengths(rollout)):
+        for count, (turn, length) in enumerate(_with_prompt_lengths(rollout)):
+            number = turn.call - 1 if turn.call else count
             if (turn.origin == Origin.DEMO).any():
                 continue
             key = (*rollout.rollout_id.split("/"), *([number] if number else []))

@@ -20,10 +20,10 @@ class InversionReplay:
     """
 
     def __init__(
-        self, rows: Sequence[Sample], turns_before: Mapping[str, int], tolerance: float = TOLERANCE
+        self, rows: Sequence[Sample], draw_numbers: Mapping[str, Sequence[int]], tolerance: float = TOLERANCE
     ) -> None:
         self._rows, self._tolerance = rows, tolerance
-        self._uniforms = _uniforms(rows, turns_before)
+        self._uniforms = _uniforms(rows, draw_numbers)
         self._parts: list[dict[str, Any]] = []
         self._counts: dict[str, list[int]] = {}  # by row: tokens, and those that miss
 
@@ -45,14 +45,14 @@ class InversionReplay:
         return worst | totals | {"rows": self._counts}
 
 
-def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
+def _uniforms(rows: Sequence[Sample], numbers: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], Tensor]:
     """Return the random number that each sampled token was drawn with, by row and token.
 
     Its key is the rollout's; from the second turn on it includes the turn (rollouts/attempt.py).
     """
     by_place: dict[tuple[int, int], Tensor] = {}
     for b, row in enumerate(rows):
-        for k, turn in enumerate(row.turns, before[row.sample_id]):
+        for k, turn in zip(numbers[row.sample_id], row.turns, strict=True):
             for i, number in enumerate(uniforms(turn.end - turn.start, *turn_key(row, k))):
                 by_place[b, turn.start + i] = number
     return by_place

@@ -37,9 +37,9 @@ class RaceReplay:
     """
 
     def __init__(
-        self, rows: Sequence[Sample], turns_before: Mapping[str, int], tolerance: float = TOLERANCE
+        self, rows: Sequence[Sample], draw_numbers: Mapping[str, Sequence[int]], tolerance: float = TOLERANCE
     ) -> None:
-        self._rows, self._before, self._tolerance = rows, turns_before, tolerance
+        self._rows, self._draw_numbers, self._tolerance = rows, draw_numbers, tolerance
         self._noise: dict[tuple[str, int, int], tuple[int, Iterator[Tensor]]] = {}  # next index of a turn
         self._parts: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
         self._agreed: dict[str, set[int]] = {kind: set() for kind in KINDS}  # rows, in some token
@@ -73,7 +73,7 @@ class RaceReplay:
         """Return the noise of a token [V]; the tokens of a turn come in order."""
         row = self._rows[b]
         number, turn = next((k, turn) for k, turn in enumerate(row.turns) if turn.start <= t < turn.end)
-        key = turn_key(row, self._before[row.sample_id] + number)
+        key = turn_key(row, self._draw_numbers[row.sample_id][number])
         index, noise = self._noise.get((kind, b, number), (0, race_noise(kind, seed_of(*key), vocabulary)))
         for _ in range(t - turn.start - index):
             next(noise)

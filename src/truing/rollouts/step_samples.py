@@ -34,10 +34,13 @@ class StepSamples:
     prompts_limited: bool = False
 
     def recorded(self, minibatches: Iterable[Sequence[Sample]]) -> list[Sample]:
-        """Return all samples as recorded: untrained ones, then those of the minibatches, with advantages."""
+        """Return all samples as recorded: untrained ones, then those of the minibatches, with advantages.
+
+        Last come those of conversations that are not to be trained.
+        """
         by_id = {sample.sample_id: sample for sample in self.untrained}
         by_id |= {sample.sample_id: sample for minibatch in minibatches for sample in minibatch}
-        return list(by_id.values())
+        return sorted(by_id.values(), key=is_other_conversation)
 
 
 def collect_step_samples(

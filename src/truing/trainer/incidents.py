@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from truing.types.rollout import Rollout
+from truing.types.rollout import FIRST_CONVERSATION, Rollout
 from truing.types.status import EndedBy, Status
 
 REPORTED_ONCE = ("restarts", "time_limit", "conversations", "untrained", "overridden")
@@ -16,7 +16,7 @@ def incidents(rollouts: Mapping[str, Rollout]) -> Iterator[tuple[str, str]]:
         if rollout.status is Status.ERROR:
             yield "failed", f"{name} has no reward and is not trained on: {rollout.error}"
         notes = rollout.outcome.get("calls", ()) if any(turn.call for turn in rollout.turns) else ()
-        by_program = [note["restart"] for note in notes if "restart" in note]
+        by_program = [FIRST_CONVERSATION, *(note["restart"] for note in notes if "restart" in note)]
         for reason in (turn.restart_reason for turn in rollout.turns):
             if reason and reason not in by_program:
                 why = f"the chat template re-renders earlier turns, {reason} (`truing explain agents`)"

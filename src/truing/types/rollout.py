@@ -60,6 +60,10 @@ def hash_of_ids(token_ids: Tensor) -> str:
     return hashlib.sha256(token_ids.numpy().tobytes()).hexdigest()[:16]
 
 
+FIRST_CONVERSATION = "the program's first conversation"
+"""The reason of a sample that begins with a program's first call, where other samples come before it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Turn:
     """One call of the sampler: the context ids added since the last turn, and the ids it sampled.

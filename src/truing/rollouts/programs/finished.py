@@ -12,7 +12,7 @@ from truing.rollouts.programs.call import RolloutCall
 from truing.rollouts.programs.conversation import ProgramConversation
 from truing.rollouts.programs.rollout import ProgramRollout
 from truing.types.message import Message, hash_of_message, hash_of_outcome
-from truing.types.rollout import Rollout, Turn
+from truing.types.rollout import FIRST_CONVERSATION, Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
 
 
@@ -20,7 +20,8 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     """Return a program's rollout, without a reward.
 
     The turns of each conversation follow each other, so that each is one sample or, where the chat template
-    renders earlier turns in another way, several. Answers that the program has not got are in none.
+    renders earlier turns in another way, several. The conversation of the last trained answer, which is
+    graded, comes last. Answers that the program has not got are in none.
 
     Args:
         program: what has ended.
@@ -28,8 +29,9 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     """
     answered = [call for call in program.calls if program.delivered(call)]
     trained = [call for call in answered if call.conversation.trained]
-    samples = [each for conversation in program.conversations for each in _samples(answered, conversation)]
     last = trained[-1] if trained else None
+    ordered = sorted(program.conversations, key=lambda each: last is not None and each is last.conversation)
+    samples = [each for conversation in ordered for each in _samples(answered, conversation)]
     outcome = {**program.outcome, "calls": [_note(program, call) for call in program.calls]}
     if program.refused:
         outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
@@ -38,7 +40,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         rollout_id=program.name,
         group_id=program.group_id,
         task=program.task,
-        turns=tuple(_turn(call) for calls in samples for call in calls) or (_no_turn(program),),
+        turns=tuple(turn for calls in samples for turn in _turns(calls)) or (_no_turn(program),),
         text=last.text if last else "",
         status=status,
         sampling_params=program.context.sampling_params,
@@ -65,6 +67,13 @@ def _samples(
     starts = [i for i, call in enumerate(calls) if i == 0 or _turn(call).restart_reason]
     for start, end in pairwise([*starts, len(calls)]):
         yield calls[start:end]
+
+
+def _turns(calls: Sequence[RolloutCall]) -> Iterator[Turn]:
+    """Yield the turns of a sample; the first says why a sample begins there."""
+    first, *others = map(_turn, calls)
+    yield replace(first, restart_reason=first.restart_reason or FIRST_CONVERSATION)
+    yield from others
 
 
 def _messages(call: RolloutCall) -> tuple[Message, ...]:

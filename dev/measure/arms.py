@@ -10,13 +10,14 @@ Every arm starts from the same SFT (same seed, same demonstrations), for the rec
     sft          SFT continues, over as many prompts as GRPO has
     sft-answers  SFT continues, over as many answers as GRPO samples
 
-Finished runs are kept; an interrupted one resumes.
+Finished runs are kept; an interrupted one resumes. The table names every run that was begun.
+docs/registered-runs.md has the settings of the tables in docs/results.md, and the seeds.
 """
 
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def overrides(arm: str, recipe: Recipe) -> list[str]:
 def run_arm(folder: Path, path: str, keys: Sequence[str], arm: str, seed: int) -> None:
     """Train one arm with one seed; resume an interrupted run, skip a finished one."""
     out = folder / f"{arm}-s{seed}"
-    if out.is_dir() and any(event.kind == "finished" for event in RunReader(out).events()):
+    if out.is_dir() and finished(out):
         return
     command = [
         *(sys.executable, "-m", "truing", "train", path, *keys),
@@ -69,17 +70,27 @@ def run_arm(folder: Path, path: str, keys: Sequence[str], arm: str, seed: int) -
         subprocess.run(command, check=True, stdout=log, stderr=log)
 
 
+def finished(run: Path) -> bool:
+    """Whether a run reached its end."""
+    return any(event.kind == "finished" for event in RunReader(run).events())
+
+
 def evaluations(run: Path) -> dict[str, Evaluation]:
-    """Return the evaluations of a finished run, by name."""
+    """Return the evaluations of a run, by name."""
     found = [read_evaluation(event.payload) for event in RunReader(run).events() if event.kind == "eval"]
     return {evaluation.name: evaluation for evaluation in found}
 
 
-def over_seeds(folder: Path, arm: str, name: str) -> list[Evaluation]:
-    """Return one evaluation of each finished seed."""
-    runs = sorted(path for path in folder.glob(f"{arm}-s*") if path.is_dir())
-    found = [evaluations(run) for run in runs]
-    return [evaluation[name] for evaluation in found if name in evaluation]
+def runs_of(folder: Path, arm: str) -> dict[int, Path]:
+    """Return the runs of an arm that were begun, by seed."""
+    runs = {int(path.name.rpartition("-s")[2]): path for path in folder.glob(f"{arm}-s*") if path.is_dir()}
+    return dict(sorted(runs.items()))
+
+
+def over_seeds(folder: Path, arm: str, name: str) -> dict[int, Evaluation]:
+    """Return one evaluation of each seed whose run has it."""
+    found = {seed: evaluations(run) for seed, run in runs_of(folder, arm).items()}
+    return {seed: by_name[name] for seed, by_name in found.items() if name in by_name}
 
 
 def averaged(seeds: Sequence[Evaluation]) -> Evaluation:
@@ -91,19 +102,35 @@ def averaged(seeds: Sequence[Evaluation]) -> Evaluation:
     return Evaluation(seeds[0].name, reward, {}, {}, {}, bounds)
 
 
+def gains(after: Mapping[int, Evaluation], before: Mapping[int, Evaluation]) -> list[str]:
+    """Return the gain over the same seeds' warm starts: of the mean over seeds, then of each seed."""
+    shared = [seed for seed in after if seed in before]
+    if not shared:
+        return []
+    mean = averaged([after[seed] for seed in shared]).gain_over(averaged([before[seed] for seed in shared]))
+    return [mean.signed, *(f"{seed}: {after[seed].gain_over(before[seed]).signed}" for seed in shared)]
+
+
 def report(folder: Path) -> str:
-    """Return the table: each policy, its mean over seeds, an interval, and its gain over the warm start."""
-    lines = ["| policy | seeds | reward | gain over SFT | per seed |", "|---|---|---|---|---|"]
+    """Return the table: each policy, its mean over seeds, and its paired gain over the warm start.
+
+    The warm start of a seed is the one of its GRPO. Runs that did not finish follow, a line each.
+    """
+    lines = [
+        "| policy | seeds | reward | each seed | gain over SFT | gain of each seed |",
+        "|---|---|---|---|---|---|",
+    ]
     warm = over_seeds(folder, *ROWS["SFT"])
     for row, (arm, name) in ROWS.items():
         seeds = over_seeds(folder, arm, name)
         if not seeds:
             continue
-        mean, before = averaged(seeds), averaged(warm)
-        shown = "" if row == "SFT" else mean.gain_over(before).signed
-        each = " ".join(f"{seed.estimate().mean:.3f}" for seed in seeds)
-        lines.append(f"| {row} | {len(seeds)} | {mean.estimate()} | {shown} | {each} |")
-    return "\n".join(lines)
+        each = " ".join(f"{evaluation.estimate().mean:.3f}" for evaluation in seeds.values())
+        gain, *by_seed = ([] if row == "SFT" else gains(seeds, warm)) or [""]
+        mean = averaged(list(seeds.values())).estimate()
+        lines.append(f"| {row} | {len(seeds)} | {mean} | {each} | {gain} | {'; '.join(by_seed)} |")
+    begun = [run for arm in ARMS for run in runs_of(folder, arm).values()]
+    return "\n".join([*lines, *(f"\n{run.name} did not finish." for run in begun if not finished(run))])
 
 
 def main() -> None:
@@ -122,8 +149,8 @@ def main() -> None:
         with ThreadPoolExecutor(given.jobs) as pool:
             jobs = [
                 pool.submit(run_arm, given.folder, given.recipe, given.keys, arm, seed)
-                for seed in given.seeds
                 for arm in given.arms
+                for seed in given.seeds
             ]
             for job in jobs:
                 job.result()

@@ -17,6 +17,7 @@ def rollout(name, forced, origin=Origin.SAMPLED):
     """Return a rollout of one turn after a prompt of three ids and, if forced, one more."""
     context = torch.tensor([Origin.PROMPT] * 3 + [Origin.FORCED] * forced, dtype=torch.uint8)
     turn = SimpleNamespace(
+        call=0,
         context_ids=torch.arange(len(context)),
         context_origin=context,
         token_ids=torch.arange(2),

@@ -9,17 +9,21 @@ from truing.checks.trial_episodes import TrialEpisode, TrialRun
 from truing.types.status import Status
 from truing.utils.format import with_count
 
+NONE_ENDED = "calls: no program ended well"
+
 
 def programs_call(trial: TrialRun) -> CheckResult:
     """Check that programs call the policy, that no call is refused, and note what their calls are."""
-    run = [episode for episode in (*trial.demonstrated, *trial.empty) if episode.rollouts]
-    findings = [finding for episode in run for finding in _refusals(episode)]
-    notes = [note for episode in run if _ended(episode) for note in _notes(episode)]
-    return check_result(len(run), findings, notes=notes)
+    run = [(episode, answers) for answers, part in _by_answers(trial) for episode in part if episode.rollouts]
+    ended = [(episode, answers) for episode, answers in run if episode.rollout.status is not Status.ERROR]
+    findings = [finding for episode, _ in run for finding in _refusals(episode)]
+    notes = [note for episode, answers in ended for note in _notes(episode, answers)]
+    return check_result(len(ended), findings, missing="" if ended else NONE_ENDED, notes=notes)
 
 
-def _ended(episode: TrialEpisode) -> bool:
-    return episode.rollout.status is not Status.ERROR
+def _by_answers(trial: TrialRun) -> Sequence[tuple[str, Sequence[TrialEpisode]]]:
+    """Return the trial episodes by what answered the calls, in words."""
+    return (("the demonstration", trial.demonstrated), ("empty answers", trial.empty))
 
 
 def _refusals(episode: TrialEpisode) -> Iterator[Finding]:
@@ -34,7 +38,7 @@ def _refusals(episode: TrialEpisode) -> Iterator[Finding]:
         )
 
 
-def _notes(episode: TrialEpisode) -> Iterator[str]:
+def _notes(episode: TrialEpisode, answers: str) -> Iterator[str]:
     """Yield sentences on the calls of a rollout."""
     rollout = episode.rollout
     calls: Sequence[Mapping[str, Any]] = rollout.outcome["calls"]
@@ -43,7 +47,6 @@ def _notes(episode: TrialEpisode) -> Iterator[str]:
     tokens = sum(
         turn.end - turn.start for sample in samples for turn in sample.turns if turn.call not in left_out
     )
-    answers = "the demonstration" if episode.task.demonstration is not None else "empty answers"
     counts = f"{with_count(len(calls), 'call')} in {with_count(len(samples), 'sample')}"
     trained = f"{with_count(tokens, 'token')} in those that train, {episode.seconds / 2:.1f} s"
     yield f"{episode.task.family}: task {episode.task.task_id} by {answers}: {counts}, {trained}"

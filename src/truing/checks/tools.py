@@ -8,6 +8,7 @@ from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.tool_names import UnknownToolName, unknown_tool_names
 from truing.checks.trial_episodes import TrialRun, demonstration_turns
 from truing.envs.base import MultiTurnEnv
+from truing.envs.program_env import ProgramEnv
 from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, run_calls
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
@@ -17,11 +18,14 @@ UNKNOWN_NAME = "truing_probe"
 """A name of no tool and no parameter."""
 
 NO_TOOLS = "tools: no task has any"
+OWN_TOOLS = "tools: programs send their own"
 NO_EPISODES = "episodes: the environment has single turns only"
 
 
 def names_agree(trial: TrialRun) -> CheckResult:
     """Check that prompt, environment and demonstration have the same tools, and prose names no others."""
+    if isinstance(trial.context.env, ProgramEnv):
+        return check_result(0, (), missing=OWN_TOOLS)
     tasks = [
         task for task in trial.tasks if task.tools or any(turn.calls for turn in demonstration_turns(task))
     ]

@@ -70,7 +70,9 @@ class TrialRun:
     @property
     def prompted(self) -> list[TrialEpisode]:
         """One episode of each task whose prompt was rendered."""
-        return [episode for episode in self.empty if episode.rollouts and episode.rollout.turns]
+        return [
+            each for each in self.empty if each.rollouts and each.rollout.turns and not each.rollout.crashed
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,7 +120,7 @@ def test_calls_in_parallel_are_a_sample_each(beside, texts, trained, said):
             answers.extend(each.choices[0].message.content for each in made)
 
     rollout = beside(lambda access: asyncio.run(gathered(access)))
-    samples = flatten(rollout)
+    samples = sorted(flatten(rollout), key=lambda sample: sample.turns[0].call)
     assert [[turn.call for turn in sample.turns if sample.policy_mask.any()] for sample in samples] == trained
     assert len({*answers}) == 4
     assert all(said in call["restart"] for call in rollout.outcome["calls"][1:])

@@ -13,6 +13,7 @@ from truing.chat import make_chat
 from truing.endpoint.calls import CallRefused
 from truing.endpoint.dialects.writing import calls_of
 from truing.envs.program_env import CallRules
+from truing.measurements.draw_replay import draw_numbers
 from truing.rollouts.programs.finished import finished_rollout
 from truing.rollouts.programs.history import differences
 from truing.types.message import AssistantMessage, ToolCall
@@ -25,7 +26,7 @@ RECEIVED = SimpleNamespace(
 
 
 def samples(rollout):
-    """The samples of a rollout, once what holds of all was seen to hold."""
+    """The samples of a rollout by their first call, once what holds of all was seen to hold."""
     finished = finished_rollout(rollout, RECEIVED)
     made = flatten(finished)
     drawn = torch.cat([turn.token_ids for turn in finished.turns])
@@ -33,7 +34,11 @@ def samples(rollout):
     assert torch.equal(sampled, drawn), "each sampled id is SAMPLED in exactly one sample"
     calls = [span.call for sample in made for span in sample.turns]
     assert sorted(calls) == sorted({*calls}), "each call is a turn of exactly one sample"
-    return made
+    graded = max(
+        (call.number for call in rollout.calls if call.conversation.trained and call.given), default=0
+    )
+    assert not graded or made[-1].turns[-1].call == graded, "the last sample has the answer that is graded"
+    return sorted(made, key=lambda sample: sample.turns[0].call)
 
 
 def test_a_call_that_extends_an_earlier_one_extends_its_ids(chat):
@@ -154,6 +159,19 @@ def test_a_conversation_of_its_own_is_not_trained_unless_the_recipe_says_so(chat
         assert {*title.excluded[sampled].tolist()} == {expected}
         assert title.policy_mask.any() == title.value_mask.any() == (expected is Excluded.NO)
         assert title.messages[0]["content"] == "Write a title."
+
+
+def test_the_first_conversation_goes_on_after_another_and_draws_follow_the_calls(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    asks(rollout, chat, [system("Title:"), user("a word")], "Title")
+    asks(rollout, chat, [user("one"), said(first), user("two")], "another")
+    asks(rollout, chat, [system("Title:"), user("another")], "Title")
+    one, *titles = samples(rollout)
+    assert [turn.call for turn in one.turns] == [1, 3]
+    assert [[turn.call for turn in title.turns] for title in titles] == [[2], [4]]
+    numbers = draw_numbers(flatten(finished_rollout(rollout, RECEIVED)))
+    assert sorted(numbers.values()) == [[0, 2], [1], [3]]
 
 
 def test_an_equal_call_is_another_draw_unless_the_client_sends_it_again(chat):

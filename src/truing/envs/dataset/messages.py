@@ -29,8 +29,15 @@ def prompt_and_demonstration(
         DataError: There is no prompt with a message of the user, or no one message that demonstrates.
     """
     messages = read.messages
-    length = read.prompt_length if has_completion else len(messages) - (messages[-1]["role"] == "assistant")
+    if has_completion:
+        length = read.prompt_length
+    elif several_turns:
+        length = next((i for i, each in enumerate(messages) if each["role"] == "assistant"), len(messages))
+    else:
+        length = len(messages) - (messages[-1]["role"] == "assistant")
     prompt, answers = messages[:length], messages[length:]
+    if several_turns and not has_completion:  # what tools and users say after it, a program says itself
+        answers = tuple(each for each in answers if each["role"] == "assistant")
     roles = ", ".join(message["role"] for message in messages)
     if not any(message["role"] == "user" for message in prompt):
         raise DataError(

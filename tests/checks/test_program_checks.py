@@ -6,6 +6,7 @@ from tests.rollouts.programs.test_run import Programs, ask, tool_loop
 
 from truing.checks import check_tasks
 from truing.config import EpisodeConfig
+from truing.errors import ProgramError
 from truing.rollouts.episode_context import EpisodeContext
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
@@ -33,6 +34,21 @@ def test_the_calls_of_one_program_of_each_family_are_told(checked):
     assert demonstrated.startswith("f: task t by the demonstration: 2 calls in 1 sample, ")
     assert [note.partition(":")[0] for note in empty] == ["f", "g"]
     assert result.findings == ()
+
+
+def test_a_program_that_crashes_is_told_with_its_error_and_is_no_clean_check(chat):
+    def crash(task, client):
+        raise ProgramError("the program of task 't' crashed with exit code 1", got="no such file")
+
+    env = Programs(crash, rewards={"one": (lambda rollout, task: 1.0, 1.0)})
+    params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=64)
+    report = check_tasks(EpisodeContext(chat, env, params, EpisodeConfig(), 2048), (TASK,))
+    (finding, *_) = report["attempts can be played and graded"].findings
+    assert "exit code 1" in finding.got
+    assert "no such file" in finding.got
+    assert report[NAME].count == 0
+    assert report["prompts fit the context"].count == 0
+    assert report["tool names are one set"].findings == ()
 
 
 def test_what_a_program_may_not_ask_for_is_a_finding(checked):

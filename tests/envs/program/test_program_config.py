@@ -1,5 +1,7 @@
 """The keys of programs: what contradicts, and which conversations they train."""
 
+import json
+
 import pytest
 
 from truing.config import resolve
@@ -76,3 +78,26 @@ def test_calls_and_options(make):
     rules = make(max_calls=3, override=["temperature", "verbosity"]).calls
     assert (rules.max_calls, rules.override) == (3, {"temperature", "verbosity"})
     assert make(override="all").calls.override == {"all"}
+
+
+@pytest.mark.parametrize("column", ["messages", "completion"])
+def test_every_turn_of_the_assistant_is_demonstrated(make, tmp_path, column):
+    call = {"type": "function", "function": {"name": "look", "arguments": {"word": "a"}}}
+    said = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "moon"},
+    ]
+    result = {"role": "tool", "content": "MOON", "tool_call_id": "x"}
+    prompt = [{"role": "user", "content": "find it"}]
+    row = {"messages": [*prompt, said[0], result, said[1]]}
+    if column == "completion":
+        row = {"prompt": prompt, "completion": said}
+    rows = tmp_path / "rows.jsonl"
+    others = [{"messages": [{"role": "user", "content": f"other {i}"}]} for i in range(3)]
+    rows.write_text("\n".join(map(json.dumps, [row, *others])))
+    env = make(data=str(rows))
+    tasks = [*env.tasks("train"), *env.tasks("eval")]
+    (turns,) = [task.demonstration for task in tasks if task.demonstration]
+    assert [turn.content for turn in turns] == ["", "moon"]
+    assert [call.name for call in turns[0].calls] == ["look"]
+    assert [len(task.messages) for task in tasks] == [1] * 4

@@ -89,11 +89,11 @@ def test_every_turn_of_the_assistant_is_demonstrated(make, tmp_path, column):
     ]
     result = {"role": "tool", "content": "MOON", "tool_call_id": "x"}
     prompt = [{"role": "user", "content": "find it"}]
-    row = {"messages": [*prompt, said[0], result, said[1]]}
+    row = {"messages": [*prompt, said[0], result, said[1]], "answer": "moon"}
     if column == "completion":
-        row = {"prompt": prompt, "completion": said}
-    rows = tmp_path / "rows.jsonl"
-    others = [{"messages": [{"role": "user", "content": f"other {i}"}]} for i in range(3)]
+        row = {"prompt": prompt, "completion": said, "answer": "moon"}
+    rows = tmp_path / "conversations.jsonl"
+    others = [{"messages": [{"role": "user", "content": f"other {i}"}], "answer": ""} for i in range(3)]
     rows.write_text("\n".join(map(json.dumps, [row, *others])))
     env = make(data=str(rows))
     tasks = [*env.tasks("train"), *env.tasks("eval")]

@@ -54,11 +54,6 @@ def new_prompt(chat: Chat, task: Task, call: ModelCall, restart_reason: str) -> 
     return own, (dialogue, replace(context, restart_reason=restart_reason))
 
 
-def continued_prompt(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> Prompt:
-    """Return the prompt of a call that continues the last turn of its conversation."""
-    return observe(chat, dialogue, replies)
-
-
 def branched_prompt(
     chat: Chat, dialogue: Dialogue, turns: Sequence[Turn], replies: Sequence[Message], restart_reason: str
 ) -> Prompt:

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.chat import Chat
+from truing.chat import Chat, observe
 from truing.rollouts.programs.call import RolloutCall
 from truing.rollouts.programs.conversation import (
     ProgramConversation,
     Prompt,
     branched_prompt,
-    continued_prompt,
     new_prompt,
 )
 from truing.rollouts.programs.history import (
@@ -82,7 +81,7 @@ def _after(chat: Chat, earlier: Sequence[RolloutCall], answered: RolloutCall, ca
     if written := _written_differently(dialogue.messages, call.messages, chat.tool_format):
         notes["written_differently"] = written
     if not answered.continued_by:
-        prompt = continued_prompt(chat, dialogue, replies)
+        prompt = observe(chat, dialogue, replies)
         return Placement(prompt, notes, before.first, before.task, conversation=before, continues=answered)
     reason = f"calls {answered.continued_by} and {len(earlier) + 1} both continue call {answered.number}"
     assert answered.turn is not None

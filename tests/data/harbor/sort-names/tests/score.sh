@@ -1,3 +1,3 @@
 score() {
-  if [ "$(paste -sd ' ' /work/sorted.txt)" = "$WANTED" ]; then echo 1.0; else echo 0.25; fi
+  if [ "$(paste -sd ' ' /app/sorted.txt)" = "$WANTED" ]; then echo 1.0; else echo 0.25; fi
 }

@@ -39,7 +39,7 @@ def rows_of(engine, attempts=6):
 
 def replayed(policy, rows, part=36):
     """The facts of a replay of all rows, ``part`` tokens at a time."""
-    replay = RaceReplay(rows, {row.sample_id: 0 for row in rows})
+    replay = RaceReplay(rows, {row.sample_id: [0] for row in rows})
     batch = collate(rows)
     for places, logprob_KV in distributions(policy, batch, batch.policy_mask):
         drawn = drawn_tokens(rows, places, logprob_KV, [])

@@ -19,7 +19,7 @@ PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 # The files with a marker: each process collects them, and all others take half a minute. Fixtures mark what needs data.
 files_with = $$(grep -rl "$(1)" tests --include="test_*.py")
 
-.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-clients test-wheel soak wheel sbom audit peers test-floors lint clean
+.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-clients test-containers test-wheel soak wheel sbom audit peers test-floors lint clean
 
 install: .venv/.installed
 
@@ -106,6 +106,10 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 CLIENTS = openai anthropic openai-agents smolagents pydantic-ai langgraph langchain-openai litellm mini-swe-agent
 test-clients: .venv/.dev $(if $(TRUING_CLIENTS),,.venv/clients/.installed)
 	TRUING_CLIENTS=$(or $(TRUING_CLIENTS),$(CURDIR)/.venv/clients/bin/python) $(BIN)/pytest $(PARALLEL) -m clients tests/clients
+
+# Needs the runtime and the image on this machine.
+test-containers: .venv/.dev
+	TRUING_CONTAINER_RUNTIME=$(or $(RUNTIME),docker) TRUING_CONTAINER_IMAGE=$(or $(IMAGE),python:3.11-slim) $(BIN)/pytest -m containers tests/envs
 
 .venv/clients/.installed: Makefile | $(BIN)/uv
 	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/clients

@@ -39,10 +39,16 @@ def test_the_command_line_of_docker():
     assert remove == ["docker", "rm", "--force", "truing-1-r"]
 
 
+@pytest.mark.parametrize(("user", "expected"), [(1000, ["--userns", "keep-id"]), (0, [])])
+def test_podman_keeps_the_user_but_for_root_where_it_refuses_to(monkeypatch, user, expected):
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    podman, _ = container_command(config("podman"), ["agent"], {}, "/tmp/w", "n")
+    assert [each for each in podman if each in ("--userns", "keep-id")] == expected
+
+
 def test_the_command_lines_of_the_others():
     podman, remove = container_command(config("podman"), ["agent"], {}, "/tmp/w", "n")
     assert podman[:2] == ["podman", "run"]
-    assert podman[podman.index("--userns") + 1] == "keep-id"
     assert remove == ["podman", "rm", "--force", "n"]
     apptainer, remove = container_command(config("apptainer"), ["agent"], {"A": "1"}, "/tmp/w", "n")
     assert apptainer == [

@@ -1,4 +1,4 @@
-"""The command lines of containers. They are not tested against a real daemon."""
+"""The command lines of containers."""
 
 import os
 import shutil
@@ -48,8 +48,9 @@ def container_command(
         options = ["--containall", "--cleanenv", "--net", "--network", "none", "--pwd", FOLDER]
         options += [*_repeated("--bind", mounts), *_repeated("--env", pairs)]
         return ContainerCommand(["apptainer", "exec", *options, config.image, "python3", *inside], None)
-    user = ["--userns", "keep-id"] if config.runtime == "podman" else []
-    user += ["--user", f"{os.getuid()}:{os.getgid()}"]
+    user = ["--user", f"{os.getuid()}:{os.getgid()}"]
+    if config.runtime == "podman" and os.getuid() != 0:  # to root podman refuses it
+        user += ["--userns", "keep-id"]
     limits = ["--pids-limit", str(config.max_processes), "--ulimit", f"fsize={config.disk_bytes}"]
     if config.memory_bytes is not None:
         limits += ["--memory", str(config.memory_bytes)]

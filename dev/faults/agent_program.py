@@ -16,7 +16,7 @@ TURNS = 3
 def run(task: Task, base_url: str, key: str) -> dict[str, Any]:
     """Look words up until the policy answers; ask for a title, go on, branch, edit the history.
 
-    One request is given up before it is answered, and the last one is for another title.
+    One request is given up before it is answered, and the last one is for another title, as a stream.
     """
     with OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60) as client:
         messages = _loop(client, task)
@@ -27,7 +27,7 @@ def run(task: Task, base_url: str, key: str) -> dict[str, Any]:
         _ask(client, [*messages[:2], *_tool_messages(messages[1]), _user("another")], _tools(task))
         _ask(client, [*messages[:1], {"role": "assistant", "content": said[:3]}, _user("shorter")])
         give_up(base_url, key, [*messages[:1], _user("never mind")])
-        _ask(client, _title(said))
+        _read_stream(client, _title(said))
         return {"said": said}
 
 
@@ -90,6 +90,12 @@ def _ask(client: OpenAI, messages: list[Any], tools: list[Any] | None = None) ->
         .choices[0]
         .message.to_dict()
     )
+
+
+def _read_stream(client: OpenAI, messages: list[Any]) -> str:
+    """Return the policy's text, read in parts."""
+    parts = client.chat.completions.create(model="policy", messages=messages, stream=True)
+    return "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
 
 
 def _user(text: str) -> dict[str, str]:

@@ -234,6 +234,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "MSK011",
     ),
     124: _by("a program that crashed has a reward", "RWD013"),
+    125: _by("a program reads another answer than the policy gave", "TOL003"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -102,6 +102,37 @@ ANSWERS_EXCHANGED = Fault(
     changes=PROGRAM,
 )
 
+
+def _a_chunk_lost(real):
+    def events(dialect, body, reply):
+        written = list(real(dialect, body, reply))
+        yield from (each for each in written if not ('"content": "' in each and '"role"' not in each))
+
+    return events
+
+
+CHUNK_LOST = Fault(
+    name="chunk-lost",
+    numbers=(125,),
+    what="a stream to a program loses a part of the answer",
+    plant=lambda: patched("truing.endpoint.dialects.chat_completions:ChatCompletions.events", _a_chunk_lost),
+    expected=("TOL003",),
+    changes=PROGRAM,
+)
+
+
+ANSWERS_CUT = Fault(
+    name="answers-cut",
+    numbers=(125,),
+    what="the endpoint writes answers to programs without their last character",
+    plant=lambda: patched(
+        "truing.endpoint.dialects.chat_completions:_content",
+        lambda real: lambda reply: (real(reply) or "")[:-1] or None,
+    ),
+    expected=("TOL003",),
+    changes=PROGRAM,
+)
+
 GIVEN_UP_CALLS_TRAINED = Fault(
     name="given-up-calls-trained",
     numbers=(123,),

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from truing.endpoint.calls import CallRefused, Dialect
+from truing.endpoint.read_back import said_by, said_in
 from truing.types.model_call import ModelCall, ModelReply
 from truing.utils.parse import parse_json
 
@@ -51,6 +52,7 @@ class Exchanges:
     answer: Answer
     settled: Settled
     failures: list[Exception] = field(default_factory=list[Exception])  # errors of the run, not of a program
+    altered: set[str] = field(default_factory=set[str])  # ids of replies that were written in another form
     open: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"])
     closed: bool = False
 
@@ -152,9 +154,9 @@ class Exchange:
         """Return the answer with a reply."""
         if opened.body.get("stream") is True:
             content = "".join(self.dialect.events(opened.body, reply)).encode()
-            return ReplyResponse(content, "text/event-stream", opened, self.shared)
+            return ReplyResponse(content, "text/event-stream", self.dialect.path, opened, self.shared)
         content = json.dumps(self.dialect.reply(opened.body, reply)).encode()
-        return ReplyResponse(content, "application/json", opened, self.shared)
+        return ReplyResponse(content, "application/json", self.dialect.path, opened, self.shared)
 
     def _closed(self) -> Response:
         return self._refusal(CallRefused(503, CLOSED), again=False)
@@ -166,21 +168,37 @@ class Exchange:
 
 
 class ReplyResponse(Response):
-    """An answer that reports whether it was delivered."""
+    """An answer that reports whether it was delivered, and reads again what it has written."""
 
-    def __init__(self, content: bytes, kind: str, opened: OpenCall, shared: Exchanges) -> None:
+    def __init__(self, content: bytes, kind: str, path: str, opened: OpenCall, shared: Exchanges) -> None:
         super().__init__(content, media_type=kind, headers={"cache-control": "no-cache"})
-        self.opened, self.shared = opened, shared
+        self.path, self.opened, self.shared = path, opened, shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the answer."""
-        delivered = False
+        delivered, written = False, bytearray()
+
+        async def noting(message: Message) -> None:
+            written.extend(message.get("body", b""))
+            await send(message)
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, noting)
             delivered = not self.opened.gone.done()  # at once: it is done also after an answer is complete
         finally:
             self.opened.gone.cancel()
+            reply = self.opened.future.result()
+            if delivered and not _says(self.path, bytes(written), reply):
+                self.shared.altered.add(reply.id)
             self.shared.settle(self.opened, delivered=delivered)
+
+
+def _says(path: str, written: bytes, reply: ModelReply) -> bool:
+    """Whether the bytes of an answer say what the policy said."""
+    try:
+        return said_in(path, written) == said_by(reply)
+    except ValueError:
+        return False
 
 
 def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] = {}) -> Response:

@@ -57,6 +57,11 @@ class EndpointServer:
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    @property
+    def altered(self) -> frozenset[str]:
+        """The ids of replies that were written in another form than the policy gave them."""
+        return frozenset(self._shared.altered)
+
     def raise_failure(self) -> None:
         """Raise the first error of the run that a request met, if there is one."""
         if self._shared.failures:

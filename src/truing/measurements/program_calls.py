@@ -10,7 +10,7 @@ from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 from truing.types.status import Status
-from truing.types.token_facts import ProgramCalls, ProgramEnds
+from truing.types.token_facts import ProgramAnswers, ProgramCalls, ProgramEnds
 
 Kind = Literal["foreign", "missing", "repeated", "outside", "unread", "untrained"]
 """What is wrong with an answer or a token: the keys of the fact."""
@@ -26,6 +26,24 @@ class AnswersOfPrograms(Measurement):
         """Return what differs; nothing without a program."""
         fact = program_call_fact(self.step.samples.rollouts, self.step.all_samples)
         return {"program_calls": fact} if fact["answers"] else {}
+
+
+class WrittenAnswers(Measurement):
+    """The answers that the endpoint wrote, read again as a client reads them, beside what the policy said."""
+
+    facts = ("program_answers",)
+    cost = "a second reading of each answer"
+
+    def after_step(self) -> Facts:
+        """Return how many answers say something else; nothing without a program."""
+        rollouts = self.step.samples.rollouts.values()
+        if not (answers := [each for rollout in rollouts for each in rollout.answers]):
+            return {}
+        altered = [(rollout, each) for rollout in rollouts for each in rollout.altered]
+        fact: ProgramAnswers = {"answers": len(answers), "altered": len(altered)}
+        for rollout, answer in altered[:1]:
+            fact["rollout"], fact["call"] = rollout.rollout_id, int(answer.rpartition("-")[2])
+        return {"program_answers": fact}
 
 
 class EndsOfPrograms(Measurement):

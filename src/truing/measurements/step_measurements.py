@@ -27,7 +27,7 @@ from truing.measurements.optimizer_gradient import OptimizerGradient
 from truing.measurements.plain_forward import PlainForward
 from truing.measurements.plain_gradient import PlainBackward
 from truing.measurements.plain_values import PlainValues
-from truing.measurements.program_calls import AnswersOfPrograms, EndsOfPrograms
+from truing.measurements.program_calls import AnswersOfPrograms, EndsOfPrograms, WrittenAnswers
 from truing.measurements.prompts import RenderedPrompts
 from truing.measurements.publication import PublishedWeights
 from truing.measurements.rank_states import RankStates
@@ -67,6 +67,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     SampledIds,
     PromptsOfTurns,
     AnswersOfPrograms,
+    WrittenAnswers,
     EndsOfPrograms,
     PrefixesOfTurns,
     DecodedTexts,

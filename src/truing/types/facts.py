@@ -21,6 +21,7 @@ from truing.types.token_facts import (
     Null,
     Opening,
     Plain,
+    ProgramAnswers,
     ProgramCalls,
     ProgramEnds,
     Prompts,
@@ -60,6 +61,7 @@ class Facts(TypedDict, total=False):
     draws: Draws
     engine_prompts: EnginePrompts
     program_calls: ProgramCalls
+    program_answers: ProgramAnswers
     program_ends: ProgramEnds
     forced_prefixes: ForcedPrefixes
     frozen: Digests

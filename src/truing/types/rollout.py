@@ -118,6 +118,7 @@ class Rollout:
     # of a program's rollout, whose conversations differ: all messages of each sample
     sample_messages: tuple[tuple[Message, ...], ...] = ()
     answers: tuple[str, ...] = ()  # ids of the answers that its program got, as the endpoint wrote them
+    altered: tuple[str, ...] = ()  # of these the ones that were written in another form than the policy's
     crashed: bool = False  # whether its program crashed, as the thread saw that ran it
     # of the environment's messages, and at the end of its outcome, as the rollout's own episode gave them
     reply_hashes: tuple[str, ...] = ()

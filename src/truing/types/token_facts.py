@@ -92,6 +92,15 @@ class ProgramCalls(TypedDict):
     call: NotRequired[Count]  # its number
 
 
+class ProgramAnswers(TypedDict):
+    """The answers that programs got, as the endpoint wrote them, beside what the policy said."""
+
+    answers: Count  # that programs got
+    altered: Count  # that say something else
+    rollout: NotRequired[Text]  # of the first of these
+    call: NotRequired[Count]  # its number
+
+
 class ProgramEnds(TypedDict):
     """Programs that crashed, and those of them whose rollout has a reward."""
 

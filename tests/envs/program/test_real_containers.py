@@ -1,4 +1,4 @@
-"""Programs in containers of a real runtime: ``make test-containers RUNTIME=docker IMAGE=python:3.11-slim``."""
+"""Programs in containers of a real docker or podman: ``make test-containers``."""
 
 import os
 import subprocess

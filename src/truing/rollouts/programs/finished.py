@@ -1,6 +1,6 @@
 """The rollout that a program has made: its turns by conversation, its messages, how it ended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,9 @@ from truing.types.rollout import FIRST_CONVERSATION, Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
 
 
-def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
+def finished_rollout(
+    program: ProgramRollout, received: CallQueue, altered: Set[str] = frozenset()
+) -> Rollout:
     """Return a program's rollout, without a reward.
 
     The turns of each conversation follow each other, so that each is one sample or, where the chat template
@@ -26,6 +28,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     Args:
         program: what has ended.
         received: what the endpoint has received from its program, and written to it.
+        altered: ids of answers that the endpoint wrote in another form than the policy's.
     """
     answered = [call for call in program.calls if program.delivered(call)]
     trained = [call for call in answered if call.conversation.trained]
@@ -36,6 +39,7 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     if program.refused:
         outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
     status, ended_by, error = _end(program, trained)
+    answers = received.answers(program.name)
     rollout = Rollout(
         rollout_id=program.name,
         group_id=program.group_id,
@@ -46,7 +50,8 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         sampling_params=program.context.sampling_params,
         messages=_messages(last)[last.conversation.dialogue.task_messages :] if last else (),
         sample_messages=tuple(_messages(calls[-1]) for calls in samples),
-        answers=received.answers(program.name),
+        answers=answers,
+        altered=tuple(each for each in answers if each in altered),
         crashed=received.has_crashed(program.name),
         outcome=outcome,
         ended_by=ended_by,

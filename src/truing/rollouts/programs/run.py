@@ -56,7 +56,8 @@ def collect_programs(
         ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
         endpoint.server.wait_settled()
-        return [finished_rollout(rollout, calls) for rollout in rollouts]
+        altered = endpoint.server.altered
+        return [finished_rollout(rollout, calls, altered) for rollout in rollouts]
 
 
 def _answer_calls(

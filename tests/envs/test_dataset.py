@@ -303,6 +303,19 @@ def test_an_empty_column_is_not_its_own_remedy(tmp_path):
     assert '"answer"' not in error.value.remedy
 
 
+def test_rows_without_an_answer_beside_others_are_noted(tmp_path):
+    path, code = tmp_path / "rows.jsonl", tmp_path / "reward.py"
+    code.write_text("def right(rollout, task):\n    return 1.0\n")
+    rows = [row(i) for i in range(4)]
+    del rows[1]["answer"]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    rewards = {"right": {"kind": f"{code}:right"}}
+    (note,) = make_env("dataset", {"data": str(path), "rewards": rewards}).notes
+    assert note == f"1 row has no answer: rewards get None in its place (of data, first {path}:2)"
+    path.write_text("\n".join(json.dumps({"prompt": each["prompt"]}) for each in rows))
+    assert make_env("dataset", {"data": str(path), "rewards": rewards}).notes == ()
+
+
 def test_the_example_rows_are_all_read():
     rewards = {"right": {"kind": "exact"}}
     env = make_env("dataset", {"data": str(ROOT / "recipes" / "own-data.jsonl"), "rewards": rewards})

@@ -3,12 +3,19 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from truing.envs.base import Env, MultiTurnEnv
+from truing.envs.program_env import ProgramEnv
 from truing.types.rollout import Task
 from truing.utils.format import with_count
 
 
-def contradictions(tasks: Sequence[Task]) -> Iterator[str]:
-    """Yield a note if tasks show the same messages and tools, and have different answers."""
+def contradictions(env: Env, tasks: Sequence[Task]) -> Iterator[str]:
+    """Yield a note if tasks show the same messages and tools, and have different answers.
+
+    In an environment of several turns nothing: what tools or a program show later may tell the tasks apart.
+    """
+    if isinstance(env, MultiTurnEnv | ProgramEnv):
+        return
     by_prompt: dict[str, dict[str, str]] = defaultdict(dict)  # ids by answer
     for task in tasks:
         prompt = repr(([dict(message) for message in task.messages], task.tools))

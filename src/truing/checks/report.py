@@ -88,7 +88,10 @@ def check(context: EpisodeContext, shaping: Sequence[str] = ()) -> CheckReport:
         return CheckReport(
             {SPLITS: unusable} | {name: check_result(0, (), missing="tasks: see above") for name in CHECKS}
         )
-    notes = [*context.env.notes, *(note for each in splits.values() for note in contradictions(each))]
+    notes = [
+        *context.env.notes,
+        *(note for each in splits.values() for note in contradictions(context.env, each)),
+    ]
     first = check_result(sum(map(len, splits.values())), (), notes=notes)
     tasks = [task for each in splits.values() for task in evenly_spaced(each, TASKS_PER_SPLIT)]
     return CheckReport({SPLITS: first} | check_tasks(context, tasks, shaping))

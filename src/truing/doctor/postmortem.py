@@ -60,7 +60,7 @@ def diagnose_run(
     for finding in failed:
         diagnosis.add_recorded(finding)
     if not steps and not failed:
-        raise RecordError(f"{run} has no step", expected="at least one", remedy="train first")
+        raise RunReader(run).no_step_error()
     return diagnosis
 
 

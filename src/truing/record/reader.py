@@ -176,6 +176,17 @@ class RunReader:
         """Return every recorded event, oldest first."""
         return list(self._lines(EVENTS, Event.from_json))
 
+    def no_step_error(self) -> RecordError:
+        """Return the error for a run without a recorded step, with what ended it if it has ended."""
+        ends = [event.payload for event in self.events() if event.kind == "stopped"]
+        if not ends:
+            return RecordError(f"{self.run_dir} has no step yet", remedy="wait for its first step")
+        return RecordError(
+            f"{self.run_dir} ended before its first step",
+            got=ends[-1].get("message") or ends[-1]["reason"],
+            remedy=f"mend that, and begin again: truing train {self.run_dir / RECIPE}",
+        )
+
     def find_table(self, stage: str, step: int) -> StepTable:
         """Return a step, verified by checksum."""
         last = "no step at all"

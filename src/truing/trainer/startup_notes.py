@@ -42,7 +42,7 @@ def startup_notes(session: Session) -> Iterator[str]:
     if not session.recipe.episode.lock_step:
         yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
     yield from _tables_without_effect(session.recipe)
-    yield from contradictions(session.sampler.train_tasks)
+    yield from contradictions(session.sampler.env, session.sampler.train_tasks)
     yield from _unbounded_bootstrap(session.recipe)
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
         yield from truncation_notes(session.sampler.train_tasks, "training", limit)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truing.errors import RecordError
 from truing.utils.format import with_count
 from truing.utils.phase_clock import PHASES
 
@@ -29,9 +28,9 @@ def profile(
     from truing.record import RunReader
 
     warn_of_lost_updates(run)
-    rows = RunReader(run).steps()
+    rows = (reader := RunReader(run)).steps()
     if not rows:
-        raise RecordError(f"{run} has no step yet", remedy="wait for the first step")
+        raise reader.no_step_error()
     stages: dict[str, list[StepLine]] = {}
     for row in rows:
         stages.setdefault(row.stage, []).append(row)

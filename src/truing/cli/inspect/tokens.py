@@ -58,7 +58,9 @@ def tokens(
         if first:
             _print_first_tokens(choose_first_tokens(reader.events(), stage, step), as_json)
             return
-        table, decode = reader.table(choose_step(reader.steps(), stage, step)), run_decoder(run)
+        if not (steps := reader.steps()):
+            raise reader.no_step_error()
+        table, decode = reader.table(choose_step(steps, stage, step)), run_decoder(run)
     index = choose_sample(table, sample)
     ids = table.streams["token_ids"][table.part(index)].tolist()
     facts, token_facts = sample_facts(table, index), token_list(table, index, decode(ids))

@@ -175,6 +175,8 @@ class History:
         """Read a run with its diagnosis."""
         reader = RunReader(run)
         recipe, recorded, events = resolve(reader.run_fact("recipe")), reader.steps(), reader.events()
+        if not recorded:
+            raise reader.no_step_error()
         stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
         if not stages:
             raise RecordError(

@@ -1,6 +1,6 @@
 """Own data as an environment: each row is a task of one turn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from truing.envs.base import Split, hash_fraction, prompt_key
@@ -12,6 +12,7 @@ from truing.envs.dataset.config import GRADERS, DatasetConfig
 from truing.envs.dataset.named_rewards import make_rewards
 from truing.errors import DataError
 from truing.types.rollout import Task
+from truing.utils.format import with_count
 
 
 class Placed(NamedTuple):
@@ -69,7 +70,8 @@ class Dataset:
         """Return the notes on rows: which are left out, and what of the others is not read."""
         known = {self.config.split_column or ""}
         columns = column_notes([each.task.info for each in rows.converted], known, dataset, self._unread())
-        return (*rows.notes(), *row_notes([each.read for each in rows.converted], dataset), *columns)
+        remarks = row_notes([each.read for each in rows.converted], dataset)
+        return (*rows.notes(), *remarks, *_missing_answers(rows.converted, dataset), *columns)
 
     def _unread(self) -> str:
         """Return what becomes of columns that no key names, in words."""
@@ -87,6 +89,14 @@ class Dataset:
             [each for each, key in zip(placed, keys, strict=True) if key not in chosen],
             [each for each, key in zip(placed, keys, strict=True) if key in chosen],
         )
+
+
+def _missing_answers(placed: Sequence[Placed], dataset: str) -> Iterator[str]:
+    """Yield a note if some rows have an answer and others none."""
+    without = [each.row.where for each in placed if each.task.answer is None]
+    if 0 < len(without) < len(placed):
+        count = with_count(len(without), "row has", "rows have")
+        yield f"{count} no answer: rewards get None in its place (of {dataset}, first {without[0]})"
 
 
 def _check_apart(train: Sequence[Placed], evaluation: Sequence[Placed]) -> None:

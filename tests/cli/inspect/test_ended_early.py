@@ -7,11 +7,12 @@ from typer.testing import CliRunner
 from truing.cli.diagnose.why import explain_run
 from truing.cli.inspect.profile import profile
 from truing.cli.inspect.tokens import tokens
+from truing.config import load_recipe
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import RecordError
 from truing.record import RunWriter
 
-RECIPE = {"stages": ["grpo"], "model": {"name": "tiny"}, "env": {"name": "sort"}, "grpo": {"steps": 2}}
+RECIPE = load_recipe("tiny").model_dump(mode="json")
 MESSAGE = "no rollout has a reward\n  got: KeyError: 'CONFIG'"
 
 

@@ -12,20 +12,25 @@ from truing.cli.inspect.profile import profile
 from truing.cli.inspect.tokens import tokens
 from truing.config import load_recipe
 from truing.doctor.postmortem import diagnose_run
-from truing.errors import RecordError, RewardError
+from truing.envs.program import Program
+from truing.errors import RecordError, RolloutError
 
 
-def without_config(rollout, task):
+def without_config(task, base_url, key):
     raise KeyError("CONFIG")
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "run"
-    recipe = load_recipe("tiny", ['stages=["grpo"]', "eval.base=false"])
-    with pytest.raises(RewardError):
-        train(recipe, rewards=[without_config], out=out, on_event=lambda kind, facts: None)
-    return out
+    """A run whose programs all crash."""
+    folder = tmp_path_factory.mktemp("runs")
+    rows = folder / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "{i}?", "answer": "{i}"}}\n' for i in range(8)))
+    program = Program(without_config, tasks=str(rows), rewards=[lambda rollout, task: 1.0])
+    recipe = load_recipe("tiny", ['stages=["grpo"]', "eval.base=false"]).model_copy(update={"env": {}})
+    with pytest.raises(RolloutError):
+        train(recipe, env=program, out=folder / "run", on_event=lambda kind, facts: None)
+    return folder / "run"
 
 
 @pytest.mark.parametrize("command", [profile, tokens, explain_run])

@@ -27,7 +27,8 @@ def ended(tmp_path_factory):
     rows = folder / "rows.jsonl"
     rows.write_text("".join(f'{{"prompt": "{i}?", "answer": "{i}"}}\n' for i in range(8)))
     program = Program(without_config, tasks=str(rows), rewards=[lambda rollout, task: 1.0])
-    recipe = load_recipe("tiny", ['stages=["grpo"]', "eval.base=false"]).model_copy(update={"env": {}})
+    recipe = load_recipe("tiny", ['stages=["grpo"]', "eval.base=false", "eval.tasks=2"])
+    recipe = recipe.model_copy(update={"env": {}})
     with pytest.raises(RolloutError):
         train(recipe, env=program, out=folder / "run", on_event=lambda kind, facts: None)
     return folder / "run"

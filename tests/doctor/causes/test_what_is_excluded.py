@@ -31,6 +31,9 @@ def shares(equal, right, wrong):
     }
 
 
+UNSTEADY = [0.65, 0.38, 0.77, 0.60, 0.58, 0.50, 0.52, 0.38]
+
+
 @dataclass
 class Shape:
     """Numbers of a stage, and what may and may not be said of it."""
@@ -52,6 +55,7 @@ BY_GROUP = tuple(example_sample(i, reward=0.25 + 0.1 * (i // 4)) for i in range(
 
 SHAPES = {
     "nothing is wrong, and it does not learn": Shape({}, {SMALL}, {HARD, SOLVED, LARGE}),
+    "a fall is within the noise": Shape({"reward/mean": UNSTEADY}, {"too few rollouts", LARGE, SMALL}, {HARD}),
     "it learns": Shape(
         {"reward/mean": noisy(0.2, 0.4, 0.6, 0.8)}, set(), {SMALL, LARGE, HARD}, head="the reward goes up"
     ),

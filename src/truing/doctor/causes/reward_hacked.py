@@ -2,13 +2,14 @@
 
 Found: The paid reward of the evaluations rises and the second grader's does not, or this falls and the paid
 one does not; the interval of the difference of both gains excludes 0.
+Open: The paid reward rises, and the evaluation has too few tasks to tell whether the second grader's does.
 Excluded: The second grader sees a gain too, or the paid reward does not rise.
 """
 
 from dataclasses import replace
 
 from truing.doctor.causes.cause import Answer, Cause
-from truing.doctor.causes.commands import look
+from truing.doctor.causes.commands import look, train_again
 from truing.doctor.causes.example import example_history, rising
 from truing.doctor.causes.history import History
 from truing.doctor.example_steps import example_evaluation
@@ -26,7 +27,12 @@ def judge(history: History) -> Answer | None:
         return Answer("cannot tell", f"the record lacks {lacks}") if outcome.learns else None
     because = f"paid {outcome.gain.paired.signed}, by the second grader {outcome.second.paired.signed}"
     if not outcome.unconfirmed:
-        return Answer("ruled out", because)
+        if outcome.second.is_gain or not outcome.gain.is_gain:
+            return Answer("ruled out", because)
+        more: dict[str, object] = {"eval.tasks": 4 * len(outcome.gain.differences)}
+        fix = train_again(history, more, "with more evaluation tasks")
+        outcomes = "if the second grader's gain is above 0 then, the reward is not hacked"
+        return Answer("open", f"{because}, which these tasks do not tell apart", 0.1, fix, outcomes)
     paid, confirmed = outcome.gain.paired.mean, outcome.second.paired.mean
     share = min(1.0, (paid - confirmed) / max(paid, -confirmed))
     if rejected := _rejected(history):
@@ -48,12 +54,18 @@ def _rejected(history: History) -> list[str]:
     return [f"{last.answers[task][0]!r:.{CHARS}} ({task})" for task in worst if last.answers.get(task)]
 
 
-def _evaluated(paid: float, second: float, before: tuple[float, float] = (0.2, 0.2)) -> History:
-    """Return a run whose evaluation starts at ``before`` of both, and ends here."""
+def _evaluated(
+    paid: float, second: float, before: tuple[float, float] = (0.2, 0.2), apart: bool = False
+) -> History:
+    """Return a run whose evaluation starts at ``before`` of both, and ends here.
+
+    ``apart``: whether the second grader likes other answers than those that are paid.
+    """
     ends = []
     for name, by_reward, by_second in (("base", *before), ("after_grpo", paid, second)):
         rewards, others = (
-            [float(37 * i % 100 < 100 * share) for i in range(100)] for share in (by_reward, by_second)
+            [float(step * i % 100 < 100 * share) for i in range(100)]
+            for share, step in ((by_reward, 37), (by_second, 61 if apart else 37))
         )
         graded = example_evaluation(name, rewards)
         ends.append(replace(graded, second=dict(zip(graded.reward, ([x] for x in others), strict=True))))
@@ -63,6 +75,10 @@ def _evaluated(paid: float, second: float, before: tuple[float, float] = (0.2, 0
 CAUSE = Cause(
     title="the reward is hacked",
     judge=judge,
-    found=(lambda: _evaluated(0.9, 0.15), lambda: _evaluated(1.0, 0.1, (1.0, 0.4))),
+    found=(
+        lambda: _evaluated(0.9, 0.15),
+        lambda: _evaluated(1.0, 0.1, (1.0, 0.4)),
+        lambda: _evaluated(0.3, 0.24, apart=True),
+    ),
     excluded=(lambda: _evaluated(0.9, 0.8), lambda: _evaluated(0.25, 0.2)),
 )

@@ -3,8 +3,9 @@
 Found: The reward or an evaluation fell, and the policy moved far: away from its reference, to another
 entropy, beyond the clip, or by a gradient that grew tenfold.
 The entropy fell to a fifth, and the reward did not rise.
-Open: The reward fell without such a sign, or the policy is far away without a fall.
-Excluded: The reward rises, or there is neither.
+Open: The reward fell without such a sign, or the policy is far away without a fall, or the noise of the
+rewards hides a fall by a fifth.
+Excluded: The reward rises, or there is none of these.
 """
 
 import math
@@ -32,6 +33,9 @@ ENTROPY = 2.0
 
 COLLAPSE, LOW = 5.0, 0.02
 """The factor by which it fell, and nats per token that healthy runs end at."""
+
+HIDDEN = 0.2
+"""The share of the reward's height that a fall takes unseen if rewards are noisy."""
 
 NORM = 10.0
 """The factor by which the gradient norm grew."""
@@ -72,7 +76,8 @@ def judge(history: History) -> Answer:
         if answer is not None and answer.state == "found":
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
     collapse = collapsed(history)
-    if not outcome.fell and not far(history) and not collapse:
+    unseen = hidden(history)
+    if not outcome.fell and not far(history) and not collapse and unseen < HIDDEN:
         return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.fell and history.broke:
@@ -84,7 +89,21 @@ def judge(history: History) -> Answer:
     )
     if (outcome.fell and moved) or collapse:
         return Answer("found", because, max(outcome.lost, collapse), fix, outcomes)
+    if not outcome.fell and not far(history):
+        because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
+        return Answer("open", because, 0.1, fix, outcomes)
     return Answer("open", because, outcome.lost or 0.3, fix, outcomes)
+
+
+def hidden(history: History) -> float:
+    """Return the share of the height that the lower end of the change takes, of rewards or of evaluations."""
+    trend, gain = history.trend, history.outcome.gain
+    rewards = [row.metrics["reward/mean"] for row in history.rewarded]
+    height = trend.first - min(0.0, *rewards) if rewards else 0.0
+    shares = [-trend.low / height] if height > 0 and math.isfinite(trend.low) else []
+    if gain is not None and (start := gain.before.estimate().mean) > 0:
+        shares.append(-gain.paired.low / start)
+    return min(shares, default=0.0)
 
 
 def collapsed(history: History) -> float:

@@ -7,9 +7,9 @@ from foreign import STEPS, attempts, critic, json_lines
 
 from truing.doctor.importers.detect import read_log
 from truing.doctor.importers.diagnose_log import diagnose_log
-from truing.doctor.importers.metric_names import VERL
 from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
 from truing.doctor.importers.steps import import_run
+from truing.doctor.importers.trainer_names import VERL
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError

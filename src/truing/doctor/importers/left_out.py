@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from truing.doctor.importers.log import Point, Unread, short
-from truing.doctor.importers.metric_names import OPENRLHF, Trainer, without_prefix
+from truing.doctor.importers.metric_names import without_prefix
+from truing.doctor.importers.trainer_names import OPENRLHF, Trainer
 from truing.utils.format import with_count
 
 ZERO_MEANS_NONE = ("lr", "grad/norm")

@@ -11,7 +11,16 @@ from truing.errors import RecordError
 from truing.types.sample import SampleFacts
 from truing.utils.parse import parse_json
 
-STEP_NAMES = ("train/global_step", "global_step", "current_steps", "step", "_step", "update", "iteration")
+STEP_NAMES = (
+    "train/global_step",
+    "global_step",
+    "trainer/global_step",
+    "current_steps",
+    "step",
+    "_step",
+    "update",
+    "iteration",
+)
 """Names of the step number, case-insensitive: a trainer's own count before a tracker's count of calls."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.doctor.evidence import Setup
-from truing.doctor.importers.metric_names import OPENRLHF, PLAIN, TRANSFORMERS, TRL, VERL, Trainer
+from truing.doctor.importers.trainer_names import OPENRLHF, PLAIN, TRANSFORMERS, TRL, VERL, Trainer
 
 K1, K3 = "kl_trained/k1", "kl_trained/k3"
 VERL_KL = {"kl": K1, "k1": K1, "low_var_kl": K3, "k3": K3, "low_var_kl+": K3, "k3+": K3}

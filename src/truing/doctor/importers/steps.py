@@ -10,16 +10,9 @@ from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.importers.left_out import drop_filled, not_numbers, usable_points
 from truing.doctor.importers.log import Log, Point
-from truing.doctor.importers.metric_names import (
-    PLAIN,
-    TRAINERS,
-    Trainer,
-    close_names,
-    ours_of,
-    trainer_of,
-    without_prefix,
-)
+from truing.doctor.importers.metric_names import close_names, ours_of, trainer_of, without_prefix
 from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
+from truing.doctor.importers.trainer_names import PLAIN, TRAINERS, Trainer
 from truing.doctor.importers.unused_columns import NOT_OF_UPDATES, why_unused
 from truing.doctor.importers.verl_dumps import reward_metrics
 from truing.doctor.rules.opt015 import must_be_finite

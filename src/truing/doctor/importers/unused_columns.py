@@ -128,13 +128,142 @@ OPENRLHF: Mapping[str, str] = {
 }
 """OpenRLHF 0.11 (trainer/ppo_trainer.py, trainer/ray/ppo_actor.py)."""
 
+PRIME_RL: Mapping[str, str] = {
+    "agg/effective/*": "of the shipped rollouts alone; those of all are read",
+    "agg/all/*": "of episodes, agents or parts; the reward, the answers and their ends are read",
+    "progress/*": COUNT,
+    "time/*": SECONDS,
+    "perf/*": SECONDS,
+    "event_loop_lag/*": SECONDS,
+    "ckpt/*": "bytes on disk",
+    "off_policy/*": "steps between the sampler's weights and the trainer's",
+    "mismatch_kl/*": "of one environment, or another statistic than the mean",
+    "entropy/*": "of one environment, or another statistic than the mean",
+    "is_masked*": "tokens outside the trust region, by its own rule",
+    "masked_mismatch_kl*": "of tokens outside the trust region alone",
+    "unmasked_mismatch_kl*": "of tokens within the trust region alone",
+    "ref_kl*": "of distillation",
+    "nll*": "of supervised tokens",
+    "kl_ent_ratio/*": "a ratio of two numbers that are read",
+    "loss/*": "of micro-batches of any size",
+    "max_vio/*": "how a mixture spreads its tokens",
+    "routing_confidence/*": "how sure a mixture's router is",
+    "eval/*": EVALUATION,
+}
+"""prime-rl of 2026-08-21, commit 559b44772 (trainer/rl/train.py, orchestrator/metrics.py)."""
+
+SKYRL: Mapping[str, str] = {
+    "reward/*": "passes, positive rewards, or a count of groups",
+    "generate/*": "another statistic of the answers, or seconds",
+    "environment/*": PART,
+    "loss/avg_final_rewards": "minus a KL penalty in the reward; reward/avg_raw_reward is the reward itself",
+    "loss/avg_kl*": "by the estimator of kl_estimator_type, which is not in the log",
+    "loss/kl_loss_coef": "a setting, not a measurement",
+    "policy/policy_kl": "by the estimator of kl_estimator_type, which is not in the log",
+    "policy/policy_loss": "a mean over micro-batches of any size",
+    "policy/final_loss": "a mean over micro-batches of any size",
+    "policy/loss_metrics/*": "depends on the policy loss",
+    "policy/minibatch_rollout_logprobs_abs_diff*": "of the policy during the step",
+    "policy/*": "another statistic of numbers that are read, or a count",
+    "critic/*": "the critic's own numbers, during the step",
+    "async/*": "steps between the sampler's weights and the trainer's, or a count",
+    "timing/*": SECONDS,
+    "trainer/*": COUNT,
+    "eval/*": EVALUATION,
+}
+"""SkyRL of 2026-08-21, commit a9564572e (train/trainer.py, train/generators/utils.py, workers/worker.py)."""
+
+TINKER: Mapping[str, str] = {
+    "env/all/by_group/*": "a group is good or bad by a reward of 0.5",
+    "env/all/*": "of turns and episodes; the reward is read",
+    "env/*": "of one kind of tasks",
+    "optim/kl_sample_train_v2": "half the mean square of a difference whose mean is read",
+    "kl_*": "to the base, or from before the step to after it",
+    "progress/*": COUNT,
+    "sampling_client/*": "the number of the sampler's weights",
+    "time/*": SECONDS,
+    "test/*": EVALUATION,
+}
+"""tinker-cookbook of 2026-08-19, commit 9dfcc3a2 (rl/train.py, rl/metrics.py, rl/metric_util.py)."""
+
+SLIME: Mapping[str, str] = {
+    "loss": "a mean of the samples' means",
+    "pg_loss": "a mean of the samples' means",
+    "entropy_loss": "a mean of the samples' means",
+    "pg_clipfrac": "a mean of the samples' means",
+    "ppo_kl": "a mean of the samples' means",
+    "kl_loss": "a mean of the samples' means, by an estimator that is not in the log",
+    "train_rollout_logprob_abs_diff": "a mean of the samples' means",
+    "ois": "a mean of the samples' means",
+    "tis*": "weights that correct for the sampler",
+    "opsm_clipfrac": "sequences that are left out",
+    "opd_reverse_kl": "of distillation",
+    "value_*": "the critic's own numbers",
+    "critic-*": "the critic's own numbers",
+    "lr-pg_*": "the rate of another group of parameters",
+    "mtp_*": "the loss of heads for further tokens",
+    "global_batch_size": COUNT,
+    "rollout/rewards": "after the normalisation by groups; rollout/raw_reward is the reward itself",
+    "rollout/response_len/*": "another statistic of lengths whose mean is read",
+    "rollout/*": "of samples, as means of their means",
+    "multi_turn/*": "of turns",
+    "passrate/*": "passes of groups",
+    "perf/*": SECONDS,
+    "eval/*": EVALUATION,
+}
+"""slime of 2026-08-21, commit 624b824a8 (observability/, backends/megatron_utils/loss.py and model.py)."""
+
+NEMO_RL: Mapping[str, str] = {
+    "token_mult_prob_error": "the mean of e^|difference| of both log-probabilities",
+    "policy_kl_error": "of the trainer to the sampler; that of the sampler to the trainer is read",
+    "js_divergence_error": "half of each KL to the mean distribution",
+    "sampling_importance_ratio": "weights after truncation",
+    "is_oob_ratio": "weights outside of their bounds",
+    "approx_entropy": "weighted by ratios of sampler and trainer",
+    "kl_penalty": "by the estimator of reference_policy_kl_type, which is not in the log",
+    "probs_ratio_clamped*": "after the clip",
+    "advantages/*": "the largest or smallest advantage, if the log has only one of them",
+    "positive_nll_loss": "of supervised tokens",
+    "filtered_reward": "after dynamic sampling",
+    "dynamic_sampling_*": "groups that were left out",
+    "wd": "a setting, not a measurement",
+    "num_*": COUNT,
+    "global_valid_*": COUNT,
+    "total_num_tokens": COUNT,
+    "mean_prompt_length": "tokens of prompts",
+    "mean_total_tokens_per_sample": "tokens of prompts, answers and tools",
+    "*_turns*": "turns of rollouts",
+    "*_per_sample": "another statistic of rollouts",
+    "*_total_reward": "another statistic of rewards whose mean is read",
+    "natural_termination_rate": "1 minus a share that is read",
+    "max_turns_reached_rate": "rollouts that reached the limit of turns",
+    "moe/*": "how a mixture spreads its tokens",
+    "timing/*": SECONDS,
+    "performance/*": SECONDS,
+    "refit/*": SECONDS,
+    "ray/*": SECONDS,
+    "validation/*": EVALUATION,
+}
+"""NeMo-RL of 2026-08-22, commit 7ea279abf (algorithms/grpo_sync.py, algorithms/loss/loss_functions.py)."""
+
 ANY: Mapping[str, str] = {
     **{"epoch": COUNT, "timestamp": COUNT, "time": SECONDS, "*_time": SECONDS},
     **{theirs: f"the same as {ours}" for theirs, ours in ALIASES.items()},
 }
 """A table of no known trainer."""
 
-UNUSED = {"trl": TRL, "transformers": TRANSFORMERS, "verl": VERL, "openrlhf": OPENRLHF, "plain": ANY}
+UNUSED = {
+    "trl": TRL,
+    "transformers": TRANSFORMERS,
+    "verl": VERL,
+    "openrlhf": OPENRLHF,
+    "prime-rl": PRIME_RL,
+    "skyrl": SKYRL,
+    "tinker": TINKER,
+    "slime": SLIME,
+    "nemo-rl": NEMO_RL,
+    "plain": ANY,
+}
 """By the name of the trainer."""
 
 

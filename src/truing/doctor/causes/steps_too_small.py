@@ -2,8 +2,10 @@
 
 Found: Evaluations before and after the stage have the same answers, or the policy is still at its reference.
 Open: Nothing on record says how far the policy moved.
-Excluded: It moved: the reward or the evaluation changed, or the KL, or the answers.
+Excluded: It moved: the reward changed, or the KL, or the answers.
 """
+
+from dataclasses import replace
 
 from truing.config.stages import default_learning_rate
 from truing.doctor.causes.cause import Advice, Answer, Cause
@@ -12,6 +14,7 @@ from truing.doctor.causes.example import example_history, example_log, falling, 
 from truing.doctor.causes.history import History, has_signal
 from truing.doctor.causes.steps_too_large import signs
 from truing.doctor.causes.trend import MIN_STEPS
+from truing.doctor.example_steps import example_evaluation
 from truing.utils.format import with_count
 
 SAME, OTHER = 0.95, 0.7
@@ -38,7 +41,7 @@ OUTCOMES = (
 def judge(history: History) -> Answer:
     """Return how far the policy moved."""
     outcome, learnable = history.outcome, sum(map(has_signal, history.counted))
-    if outcome.learns or outcome.fell:
+    if (outcome.learns and history.trend.rises) or outcome.fell:
         return Answer("ruled out", next(outcome.lines()))
     if learnable < MANY * len(history.counted):
         steps = with_count(len(history.counted), "step")
@@ -107,12 +110,25 @@ def same_answers(history: History) -> tuple[int, int] | None:
     return (sum(before[task] == after[task] for task in shared), len(shared)) if shared else None
 
 
+def slow() -> History:
+    """The evaluation gains a little, with most answers as before, and the reward does not clearly rise."""
+    before, after = ([float(i < count) for i in range(200)] for count in (80, 100))
+    evaluations = [
+        replace(
+            example_evaluation(name, rewards),
+            answers={f"eval-{i}": [str(reward)] for i, reward in enumerate(rewards)},
+        )
+        for name, rewards in (("base", before), ("after_grpo", after))
+    ]
+    return example_history({"lr": 1e-8}, evaluations=evaluations)
+
+
 CAUSE = Cause(
     title="optimizer steps are too small",
     needs=("lr",),
     judge=judge,
     tier=2,
-    found=(lambda: example_history({"kl_all/k3": 1e-7, "lr": 1e-8}),),
+    found=(lambda: example_history({"kl_all/k3": 1e-7, "lr": 1e-8}), slow),
     excluded=(
         lambda: example_history({"reward/mean": rising()}),
         lambda: example_history({"kl_all/k3": 0.05}),

@@ -17,7 +17,7 @@ from truing.doctor.causes.trend import MIN_STEPS
 from truing.doctor.example_steps import example_evaluation
 from truing.utils.format import with_count
 
-SAME, OTHER = 0.95, 0.7
+SAME, ALIKE, OTHER = 0.95, 0.85, 0.7
 """Of the answers of two evaluations that are drawn alike."""
 
 NEAR, MOVED = 1e-4, 1e-2
@@ -27,7 +27,7 @@ MANY = 0.5
 """Of the steps."""
 
 FACTOR, STILL = 3, 10
-"""The factor of the test's rate, and the one if hardly an answer changed."""
+"""The factor of the test's rate, and the one if few answers changed: three times as many may show nothing."""
 
 TINY = 100
 """The factor of a usual rate over one that needs no other sign."""
@@ -72,7 +72,8 @@ def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
     held = history.run is not None and history.run.recipe.kl.coef > 0  # which may be why so few changed
     share = 0.9 * (same / tasks - OTHER) / (SAME - OTHER) * (0.2 if held and not tiny else 1.0)
     because = f"{at}: {tasks - same} of {tasks} evaluated answers changed"
-    return Answer("open", because, share, _test(history, STILL if tiny else FACTOR), OUTCOMES)
+    factor = STILL if tiny or same >= ALIKE * tasks else FACTOR
+    return Answer("open", because, share, _test(history, factor), OUTCOMES)
 
 
 def _by_distance(history: History, at: str, tiny: bool) -> Answer:

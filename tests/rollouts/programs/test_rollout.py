@@ -14,9 +14,11 @@ from truing.endpoint.calls import CallRefused
 from truing.endpoint.dialects.writing import calls_of
 from truing.envs.program_env import CallRules
 from truing.measurements.draw_replay import draw_numbers
+from truing.rollouts.call_queue import PendingCall
 from truing.rollouts.programs.finished import finished_rollout
 from truing.rollouts.programs.history import differences
-from truing.types.message import AssistantMessage, ToolCall
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
+from truing.types.model_call import ModelCall
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
@@ -218,6 +220,18 @@ def test_what_is_not_answered_is_refused_in_words_and_counted(chat, messages, wa
     assert finished.status is Status.ERROR
     assert text in finished.error
     assert text in finished.outcome["refused"][0]
+
+
+@pytest.mark.parametrize(
+    "schema", [{"required": [{}]}, {"properties": {"a": {"minimum": "5"}}}, {"$ref": "#/$defs/none"}]
+)
+def test_a_tool_whose_schema_is_none_is_refused(chat, schema):
+    rollout = program_rollout(chat)
+    call = ModelCall((user("one"),), (ToolSpec("f", "A tool.", schema),))
+    pending = PendingCall(rollout.name, call)
+    assert rollout.begin(pending) is None
+    with pytest.raises(CallRefused, match="the schema of the tool 'f' cannot be used"):
+        pending.answer.result(timeout=0)
 
 
 @pytest.mark.parametrize(("grammar", "noted"), [("off", ["strict"]), ("calls", None)])

@@ -58,7 +58,7 @@ class ProgramRollout:
         """
         try:
             return self._begin(pending)
-        except (CallRefused, DataError) as error:  # DataError: the chat template refuses the messages
+        except (CallRefused, DataError) as error:  # DataError: the messages or tools cannot be shown
             refused = error if isinstance(error, CallRefused) else CallRefused(400, str(error))
             self.refused_calls += 1
             if len(self.refused) < RECORDED_REFUSALS:

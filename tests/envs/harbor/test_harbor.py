@@ -120,6 +120,8 @@ def test_tests_do_not_see_the_endpoint(tasks):
     [
         ("exit 3", "gave no reward"),
         ("echo none > /logs/verifier/reward.txt", "gave no reward"),
+        ("mkfifo /logs/verifier/reward.txt", "gave no reward"),
+        ("echo '{\"reward\": '$(printf %0400d 0 | tr 0 9)} > /logs/verifier/reward.json", "gave no reward"),
         ("echo nan > /logs/verifier/reward.txt", "gave no number"),
         ('echo \'{"reward": "1"}\' > /logs/verifier/reward.json', "gave no number"),
         ("echo 1 > /logs/verifier/reward.txt; echo '[' > /logs/verifier/reward.json", "gave no reward"),

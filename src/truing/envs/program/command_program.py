@@ -28,7 +28,7 @@ from truing.envs.program_env import Access
 from truing.errors import ProgramError, RecipeError
 from truing.types.rollout import Task
 
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
+SUPERVISOR = Path(__file__).with_name("supervisor")
 
 GRACE = 60.0
 """Seconds beyond the time limit in which a supervisor must have ended its program."""

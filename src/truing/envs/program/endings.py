@@ -66,6 +66,7 @@ def _error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> Progr
             "left processes that cannot be ended",
             "programs may not start processes of another user, as by sudo",
         ),
+        "long_paths": ("made folders whose paths are too long for the system", "nest fewer folders"),
         "max_disk": (f"filled more than env.max_disk = {config.max_disk}", "write less, or raise it"),
     }
     happened, remedy = limits[ended] if ended else _crash(result, config)

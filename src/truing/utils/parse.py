@@ -24,14 +24,19 @@ def _is_long_key(word: str) -> bool:
     return len(parts) > MAX_PARTS and all(parts)
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
     """Return the value of a JSON text.
+
+    Args:
+        text: of JSON, which Python writes with NaN and infinity.
+        finite: whether these are none of its numbers.
 
     Raises:
         ValueError: it is not JSON, not UTF-8, nested too deeply, or has a number of thousands of digits.
     """
+    strict = {"parse_float": _finite, "parse_constant": _no_constant} if finite else {}
     try:
-        return json.loads(text)
+        return json.loads(text, **strict)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

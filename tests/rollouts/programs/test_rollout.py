@@ -1,5 +1,6 @@
 """What becomes of a program's calls: which continue each other, and which tokens are trained."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -220,6 +221,40 @@ def test_what_is_not_answered_is_refused_in_words_and_counted(chat, messages, wa
     assert finished.status is Status.ERROR
     assert text in finished.error
     assert text in finished.outcome["refused"][0]
+
+
+LONG = "a word " * 200_000
+CALLED = call_tool("look", word="x", n=1).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        ([user("one"), call_tool("look", word=LONG, n=1).to_dict(), tool_reply("call00000", "so")], ()),
+        ([user("one"), {**CALLED, "reasoning_content": LONG}, tool_reply("call00000", "so")], ()),
+        ([user("one"), {**CALLED, "content": f"<think>{LONG}</think>"}, tool_reply("call00000", "so")], ()),
+        ([user("one"), {**CALLED, "content": " " * len(LONG)}, tool_reply("call00000", "so")], ()),
+        ([{**user("one"), "name": LONG}], ()),
+        ([user("one")], (ToolSpec("look", LONG, {}),)),
+        ([user("one")], (ToolSpec("look", "Look.", {"properties": {"a": {"description": LONG}}}),)),
+    ],
+    ids=["arguments", "reasoning", "reasoning as text", "white space", "name", "description", "schema"],
+)
+def test_long_text_anywhere_in_a_call_is_refused_at_once(chat, messages, tools):
+    rollout = program_rollout(chat)
+    pending = PendingCall(rollout.name, ModelCall(tuple(messages), tools))
+    began = time.monotonic()
+    assert rollout.begin(pending) is None
+    assert time.monotonic() - began < 1
+    with pytest.raises(CallRefused, match="context_length_exceeded"):
+        pending.answer.result(timeout=0)
+
+
+def test_reasoning_that_the_prompt_does_not_show_may_be_longer_than_the_context(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    thought = {**said(first), "reasoning_content": "so " * 8000}
+    assert asks(rollout, chat, [user("one"), thought, user("two")], "another").message.content == "another"
 
 
 @pytest.mark.parametrize(

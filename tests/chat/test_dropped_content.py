@@ -10,6 +10,7 @@ from truing.chat.unshown_tools import unshown_tools
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, ToolCall, ToolSpec, tool_message
 from truing.types.rollout import Task
+from truing.utils.recent import MOST
 
 ASKED = {"role": "user", "content": "Which word?"}
 TOOLS = (ToolSpec("look", "Look.", {"type": "object", "properties": {"word": {"type": "string"}}}),)
@@ -185,6 +186,21 @@ def test_descriptions_at_any_depth_are_sought():
         "the description of send.to.name",
         "the description of send.text",
     }
+
+
+@pytest.mark.parametrize("required", [[{}], [[1]], "to", 1])
+def test_a_schema_may_require_what_is_no_name(required):
+    odd = ToolSpec("send", "Send it.", {"type": "object", "properties": {}, "required": required})
+    assert unshown_tools(chat_with(("{{ tools | tojson }}", "{{ tools | tojson }}")), [ASKED], (odd,)) == []
+
+
+def test_what_was_searched_is_kept_for_the_last_sets_of_tools_alone():
+    chat = chat_with(("{{ tools | tojson }}", "{{ tools | tojson }}"))
+    for i in range(MOST + 10):
+        properties = {f"p{k}": {} for k in range(i)}
+        unshown_tools(chat, [ASKED], (ToolSpec("send", "Send it.", {"properties": properties}),))
+        dropped_parts(chat, [ASKED] * (1 + i % 20) + [{"role": "user", "content": "", "name": str(i)}])
+    assert len(chat.unshown_tools) == len(chat.dropped_parts_cache) == MOST
 
 
 def test_tools_that_stand_in_a_system_message_which_a_later_one_replaces_are_refused():

@@ -14,7 +14,7 @@ import pytest
 from scripted_policy import Policy, make_reply
 
 from truing.endpoint.calls import CallRefused
-from truing.endpoint.exchange import MAX_BODY
+from truing.endpoint.request_body import MAX_BODY
 from truing.endpoint.server import EndpointServer
 from truing.errors import InvalidValueError
 

@@ -137,4 +137,4 @@ def test_every_process_that_is_started_ends_with_its_parent():
     files = {path for path in (ROOT / "src").rglob("*.py") if STARTS.search(path.read_text())}
     without = {path.name for path in files if not re.search(r"end_with_parent", path.read_text())}
     assert len(files) >= 6
-    assert without == {"watchdog.py", "worker_process.py", "command_program.py", "supervisor.py"}
+    assert without == {"watchdog.py", "worker_process.py", "command_program.py", "__main__.py"}

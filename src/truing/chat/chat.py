@@ -29,6 +29,7 @@ from truing.chat.template_features import (
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_orphan_tool_messages, without_system
 from truing.errors import DataError, ModelError
 from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
+from truing.utils.recent import Recent
 
 NO_SAMPLED_TOKENS: Mapping[int, Iterable[str]] = {}
 
@@ -112,14 +113,14 @@ class Chat:
         return control.without(self.content_tokens)
 
     @cached_property
-    def dropped_parts_cache(self) -> dict[tuple[str, bool, bool], list[str]]:
+    def dropped_parts_cache(self) -> Recent[tuple[str, bool, bool], list[str]]:
         """The parts that the template drops, by the shape of its input (chat/dropped_content.py)."""
-        return {}
+        return Recent()
 
     @cached_property
-    def unshown_tools(self) -> dict[str, list[str]]:
+    def unshown_tools(self) -> Recent[str, list[str]]:
         """The parts of tools that the template drops (chat/unshown_tools.py)."""
-        return {}
+        return Recent()
 
     @cached_property
     def special_tokens(self) -> ControlTokens:

@@ -60,7 +60,9 @@ class _Markers:
             elif key not in DATA:
                 replaced[key] = self._value(value, path, depth + 1)
         if isinstance(required := schema.get("required"), list | tuple):
-            replaced["required"] = [names.get(name, name) for name in required]
+            replaced["required"] = [
+                names.get(name, name) if isinstance(name, str) else name for name in required
+            ]
         return replaced
 
     def _value(self, value: Any, path: str, depth: int) -> Any:

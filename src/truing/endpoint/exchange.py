@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,11 +13,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from truing.endpoint.calls import CallRefused, Dialect
 from truing.endpoint.read_back import said_in
+from truing.endpoint.request_body import LATE, RequestBody, parse_body
 from truing.types.model_call import ModelCall, ModelReply, Said
-from truing.utils.parse import parse_json
-
-MAX_BODY = 16 * 2**20
-"""Bytes of a request."""
 
 ROUNDS = 5
 """Rounds of the loop within which a connection that its client has closed is known as closed."""
@@ -52,6 +50,7 @@ class Exchanges:
     answer: Answer
     settled: Settled
     failures: list[Exception] = field(default_factory=list[Exception])  # errors of the run, not of a program
+    held: Counter[str] = field(default_factory=Counter[str])  # bytes of bodies by key
     open: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"])
     closed: bool = False
 
@@ -106,8 +105,10 @@ class Exchange:
 
     async def _response(self, scope: Scope, receive: Receive) -> Response | None:
         """Return the answer to a request, or its refusal; None if the client is gone."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        request = RequestBody(self.dialect.key(headers), self.shared.held)
         try:
-            opened = await self._open(scope, receive)
+            opened = await self._open(headers, request, receive)
             return None if opened is None else await self._answer(opened)
         except CallRefused as refused:
             return self._refusal(refused)
@@ -116,13 +117,16 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 — raised again where the trainer closes the endpoint
             self.shared.failures.append(error)
             return self._refusal(CallRefused(500, FAILED.format(type(error).__name__)), again=False)
+        finally:
+            request.close()
 
-    async def _open(self, scope: Scope, receive: Receive) -> OpenCall | None:
+    async def _open(
+        self, headers: Mapping[str, str], request: RequestBody, receive: Receive
+    ) -> OpenCall | None:
         """Read a request and ask for its reply; None if the client went away meanwhile."""
-        data = await read_body(receive)
+        data = await request.read(receive)
         if data is None:
             return None
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         key = self.dialect.key(headers)
         if key is None:
             raise CallRefused(401, NO_KEY.format(self.dialect.key_variable))
@@ -163,6 +167,8 @@ class Exchange:
     def _refusal(self, refused: CallRefused, *, again: bool = True) -> Response:
         """Return a refusal; ``again``: whether the client may try again where it does so for this status."""
         headers = {} if again else {"x-should-retry": "false"}
+        if refused.status == LATE:  # the rest of the request may come as the next one
+            headers["connection"] = "close"
         return json_response(self.dialect.error(refused), refused.status, headers)
 
 
@@ -193,44 +199,6 @@ class ReplyResponse(Response):
 def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] = {}) -> Response:
     """Return a body as JSON, with text beyond ASCII escaped."""
     return Response(json.dumps(body).encode(), status, dict(headers), "application/json")
-
-
-async def read_body(receive: Receive) -> bytes | None:
-    """Return the body of a request; None if the client goes away before its end.
-
-    Raises:
-        CallRefused: It is too long. It is read to its end nevertheless, since a client that still writes
-            would not see the refusal.
-    """
-    body, length = bytearray(), 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        part = message.get("body", b"")
-        length += len(part)
-        if length <= MAX_BODY:
-            body += part
-        if not message.get("more_body", False):
-            break
-    if length > MAX_BODY:
-        raise CallRefused(413, f"the request has {length} bytes; the endpoint takes at most {MAX_BODY}")
-    return bytes(body)
-
-
-def parse_body(data: bytes) -> Mapping[str, Any]:
-    """Return the object of a body.
-
-    Raises:
-        CallRefused: It is not JSON, or no object.
-    """
-    try:
-        body = parse_json(data)
-    except ValueError as error:
-        raise CallRefused(400, f"the body of the request is not JSON: {error}") from error
-    if not isinstance(body, Mapping):
-        raise CallRefused(400, f"the body of the request is not a JSON object but {type(body).__name__}")
-    return body
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -14,15 +14,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from truing.endpoint.calls import CallRefused
+from truing.endpoint.connections import (
+    AT_ONCE,
+    CONNECTIONS,
+    Connection,
+    Server,
+    allow_connections,
+    show_unless_full,
+)
 from truing.endpoint.dialects import DIALECTS
 from truing.endpoint.dialects.writing import openai_error
 from truing.endpoint.exchange import Answer, Exchange, Exchanges, Settled, json_response
 from truing.errors import InvalidValueError
 
 MODELS = "/v1/models"
-CONNECTIONS = 2048
-"""Connections that wait to be accepted."""
-
 GRACE = 1
 """Seconds for clients to read what was written when the endpoint closes."""
 
@@ -67,19 +72,20 @@ class EndpointServer:
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
 
     def __enter__(self) -> Self:
+        allow_connections()
         self._socket = _listening(*self._address)
         config = uvicorn.Config(
             _application(self._shared, self._model),
             loop="asyncio",
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,  # the logging of the main program stays as it is
             timeout_keep_alive=600,  # seconds; a program may think longer than the 5 of a web page
             timeout_graceful_shutdown=GRACE,
-            backlog=CONNECTIONS,
+            backlog=AT_ONCE,
         )
-        self._server = uvicorn.Server(config)  # in a thread it installs no signal handlers
+        self._server = Server(config)  # in a thread it installs no signal handlers
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="endpoint", daemon=True
         )
@@ -97,6 +103,7 @@ class EndpointServer:
 
     async def _serve(self) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(show_unless_full)
         self._started.set()
         serving = asyncio.create_task(self._server.serve([self._socket]))
         await asyncio.wait({serving})

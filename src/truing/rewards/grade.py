@@ -190,7 +190,8 @@ def _workspace(where: str, rollout: Rollout) -> Path:
     """Return the workspace of a rollout's program."""
     path = workspace_of(rollout.outcome)
     if path is None:
-        raise RewardError(
+        kind = NoReward if "workspace" in rollout.outcome else RewardError  # another program has removed it
+        raise kind(
             f"{where} takes a workspace, and the rollout has none",
             got=f"the outcome {dict(rollout.outcome)!r:.{SHOWN}}",
             expected='a rollout of env.name = "program", in the run and at the step that made it',

@@ -4,10 +4,14 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """Errors of code that reads a value of another type or shape than its writer writes."""
+
+MAX_DEPTH = 64
+"""Lists and objects within each other in what a program sends or leaves: Python copies it by recursion."""
 
 MAX_PARTS = 100
 """Of a dotted key of TOML."""
@@ -20,14 +24,19 @@ def _is_long_key(word: str) -> bool:
     return len(parts) > MAX_PARTS and all(parts)
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
     """Return the value of a JSON text.
+
+    Args:
+        text: of JSON, which Python writes with NaN and infinity.
+        finite: whether these are none of its numbers.
 
     Raises:
         ValueError: it is not JSON, not UTF-8, nested too deeply, or has a number of thousands of digits.
     """
+    strict = {"parse_float": _finite, "parse_constant": _no_constant} if finite else {}
     try:
-        return json.loads(text)
+        return json.loads(text, **strict)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -46,6 +55,20 @@ def parse_finite_json(text: bytes) -> Any:
     if rb"\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError of half a surrogate pair
     return value
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a value has lists and objects more than ``MAX_DEPTH`` within each other."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [part for each in level for part in _parts(each)]
+    return any(isinstance(each, Mapping | list | tuple) for each in level)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _int64(digits: str) -> int:

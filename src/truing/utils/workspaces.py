@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,20 @@ def workspace_of(outcome: Mapping[str, Any]) -> Path | None:
     if not isinstance(name, str) or root is None or Path(name).name != name:
         return None
     path = root / name
-    return path if path.is_dir() else None
+    return path if path.is_dir() and not path.is_symlink() else None
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, at any depth and whatever its modes are."""
+    """Remove a folder, at any depth and whatever its modes are; a file or link in its place, too."""
     try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except (PermissionError, RecursionError):  # rmtree calls itself for each level, before Python 3.13
-        subprocess.run(["chmod", "-R", "u+rwX", path], check=False, capture_output=True)
-        subprocess.run(["rm", "-rf", path], check=False, capture_output=True)
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path)
+    except (OSError, RecursionError):  # rmtree calls itself for each level, before Python 3.13
+        with suppress(OSError):  # what cannot be removed stays
+            subprocess.run(["chmod", "-R", "u+rwX", path], check=False, capture_output=True)
+            subprocess.run(["rm", "-rf", path], check=False, capture_output=True)
 
 
 def _remove_own(process: int) -> None:

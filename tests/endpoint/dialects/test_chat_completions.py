@@ -296,3 +296,14 @@ def test_usage_is_the_last_chunk_where_it_is_asked_for():
 def test_a_refusal_has_the_form_of_openai(status, kind, code):
     error = ErrorObject.model_validate(API.error(CallRefused(status, "why"))["error"])
     assert (error.message, error.type, error.code, error.param) == ("why", kind, code, None)
+
+
+@pytest.mark.parametrize("odd", [{"enum": 5}, {"type": 5}, {"anyOf": 5}, {"oneOf": {"a": 1}}])
+def test_arguments_are_read_beside_a_schema_that_is_none(odd):
+    function = {**LOOK["function"], "parameters": {"properties": {"town": odd}}}
+    call = {**CALL, "function": {"name": "look", "arguments": {"town": None}}}
+    asked = read(
+        messages=[USER, {"role": "assistant", "content": "", "tool_calls": [call]}],
+        tools=[{"type": "function", "function": function}],
+    )
+    assert asked.messages[1]["tool_calls"][0]["function"]["name"] == "look"

@@ -120,6 +120,8 @@ def test_tests_do_not_see_the_endpoint(tasks):
     [
         ("exit 3", "gave no reward"),
         ("echo none > /logs/verifier/reward.txt", "gave no reward"),
+        ("mkfifo /logs/verifier/reward.txt", "gave no reward"),
+        ("echo '{\"reward\": '$(printf %0400d 0 | tr 0 9)} > /logs/verifier/reward.json", "gave no reward"),
         ("echo nan > /logs/verifier/reward.txt", "gave no number"),
         ('echo \'{"reward": "1"}\' > /logs/verifier/reward.json', "gave no number"),
         ("echo 1 > /logs/verifier/reward.txt; echo '[' > /logs/verifier/reward.json", "gave no reward"),
@@ -221,7 +223,8 @@ import json, os, subprocess, sys
 if sys.argv[1] != "run":
     sys.exit(0)
 options = sys.argv[2:]
-pairs = dict(options[i + 1].split("=", 1) for i, each in enumerate(options) if each == "--env")
+named = [options[i + 1].partition("=") for i, each in enumerate(options) if each == "--env"]
+pairs = {{{{name: value if given else os.environ[name] for name, given, value in named}}}}
 mounts = [options[i + 1].split(":")[:2] for i, each in enumerate(options) if each == "--volume"]
 image = options[options.index("--entrypoint") + 2]
 seen = [image, sorted(there for _, there in mounts), "OPENAI_API_KEY" in pairs]

@@ -21,9 +21,16 @@ def test_outcome_of_a_program(make, run):
     }
 
 
-@pytest.mark.parametrize("last", ["no JSON", "NaN", '{"a": 1} and more', '"\\ud800"', ""])
+@pytest.mark.parametrize(
+    "last", ["no JSON", "NaN", '{"a": 1} and more', '"\\ud800"', "", "[" * 65 + "]" * 65]
+)
 def test_a_last_line_that_is_no_json_is_no_output(make, run, last):
     assert run(make(f"print({last!r})"))["output"] is None
+
+
+def test_a_last_line_may_have_sixty_four_levels(make, run):
+    line = "[" * 64 + "]" * 64
+    assert run(make(f"print({line!r})"))["output"] == json.loads(line)
 
 
 def test_placeholders_of_a_command(make, run):

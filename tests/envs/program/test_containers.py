@@ -23,16 +23,19 @@ def config(runtime, **keys):
 
 def test_the_command_line_of_docker():
     keys = {"mounts": ("/data:/data", "/cache:/cache:rw"), "memory": "2GB", "max_processes": 32}
-    run, remove = container_command(
-        config("docker", **keys), ["agent", "one?"], {"OPENAI_API_KEY": "k"}, "/tmp/w", "truing-1-r"
+    variables = {"OPENAI_API_KEY": "k", "HOME": "/workspace", "DOCKER_HOST": "d", "no_proxy": "p"}
+    run, remove, passed = container_command(
+        config("docker", **keys), ["agent", "one?"], variables, "/tmp/w", "truing-1-r"
     )
+    assert passed == {"OPENAI_API_KEY": "k"}
     assert run == [
         *("docker", "run", "--rm", "--name", "truing-1-r", "--network", "none", "--pull", "never"),
         *("--workdir", "/workspace", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", f"{os.getuid()}:{os.getgid()}"),
         *("--pids-limit", "32", "--ulimit", "fsize=1000000000", "--memory", "2000000000"),
         *("--volume", "/tmp/w:/workspace:rw", "--volume", f"{RELAY}:/truing/relay.py:ro"),
-        *("--volume", "/data:/data:ro", "--volume", "/cache:/cache:rw", "--env", "OPENAI_API_KEY=k"),
+        *("--volume", "/data:/data:ro", "--volume", "/cache:/cache:rw", "--env", "OPENAI_API_KEY"),
+        *("--env", "HOME=/workspace", "--env", "DOCKER_HOST=d", "--env", "no_proxy=p"),
         *("--entrypoint", "python3", "an-image"),
         *("/truing/relay.py", "/workspace/.truing/endpoint", "8765", "agent", "one?"),
     ]
@@ -42,22 +45,23 @@ def test_the_command_line_of_docker():
 @pytest.mark.parametrize(("user", "expected"), [(1000, ["--userns", "keep-id"]), (0, [])])
 def test_podman_keeps_the_user_but_for_root_where_it_refuses_to(monkeypatch, user, expected):
     monkeypatch.setattr(os, "getuid", lambda: user)
-    podman, _ = container_command(config("podman"), ["agent"], {}, "/tmp/w", "n")
+    podman, *_ = container_command(config("podman"), ["agent"], {}, "/tmp/w", "n")
     assert [each for each in podman if each in ("--userns", "keep-id")] == expected
 
 
 def test_the_command_lines_of_the_others():
-    podman, remove = container_command(config("podman"), ["agent"], {}, "/tmp/w", "n")
+    podman, remove, _ = container_command(config("podman"), ["agent"], {}, "/tmp/w", "n")
     assert podman[:2] == ["podman", "run"]
     assert remove == ["podman", "rm", "--force", "n"]
-    apptainer, remove = container_command(config("apptainer"), ["agent"], {"A": "1"}, "/tmp/w", "n")
+    apptainer, remove, passed = container_command(config("apptainer"), ["agent"], {"A": "1"}, "/tmp/w", "n")
     assert apptainer == [
         *("apptainer", "exec", "--containall", "--cleanenv", "--net", "--network", "none"),
         *("--pwd", "/workspace", "--bind", "/tmp/w:/workspace:rw", "--bind", f"{RELAY}:/truing/relay.py:ro"),
-        *("--env", "A=1", "an-image", "python3", "/truing/relay.py", "/workspace/.truing/endpoint", "8765"),
+        *("an-image", "python3", "/truing/relay.py", "/workspace/.truing/endpoint", "8765"),
         "agent",
     ]
     assert remove is None
+    assert passed == {"APPTAINERENV_A": "1"}
 
 
 def test_a_runtime_or_an_image_that_is_missing(make, tmp_path, monkeypatch):
@@ -78,7 +82,8 @@ if sys.argv[1] == "rm":
     open({{removed!r}}, "a").write(sys.argv[3])
     sys.exit(0)
 options = sys.argv[2:]
-pairs = dict(options[i + 1].split("=", 1) for i, each in enumerate(options) if each == "--env")
+named = [options[i + 1].partition("=") for i, each in enumerate(options) if each == "--env"]
+pairs = {{{{name: value if given else os.environ[name] for name, given, value in named}}}}
 mounts = [options[i + 1].split(":")[:2] for i, each in enumerate(options) if each == "--volume"]
 inside = options[options.index("an-image") + 1 :]
 for here, there in mounts:
@@ -140,6 +145,20 @@ def test_a_container_reaches_the_endpoint_through_a_file(make, docker):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_no_secret_is_on_the_command_line_of_a_container(make, run, docker, monkeypatch):
+    monkeypatch.setenv("MY_SECRET", "hidden-from-all")
+    code = """
+import glob, json, os
+lines = [open(path, "rb").read() for path in glob.glob("/proc/[0-9]*/cmdline")]
+print(json.dumps([os.environ["MY_SECRET"], any(os.environ["MY_SECRET"].encode() in each for each in lines)]))
+"""
+    keys = {"pass_variables": ["MY_SECRET"], "runtime": "docker", "image": "an-image"}
+    assert run(make(code, command=[sys.executable, "main.py"], **keys))["output"] == [
+        "hidden-from-all",
+        False,
+    ]
 
 
 def test_a_container_that_runs_too_long_is_removed(make, run, docker):

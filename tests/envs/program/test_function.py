@@ -51,6 +51,17 @@ def test_an_async_function_with_a_workspace():
     assert outcome["files"] == {"answer.txt": {"size": 2, "text": "42"}}
 
 
+def nested(levels):
+    value = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_a_result_may_have_sixty_four_levels():
+    assert call(lambda task, base_url, key: nested(64))["output"] == nested(64)
+
+
 async def sleeps(task, base_url, key):
     await asyncio.sleep(30)
 
@@ -110,7 +121,9 @@ def test_a_function_that_raises(run, text):
         assert text in caught.value.got
 
 
-@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])
+@pytest.mark.parametrize(
+    "value", [float("nan"), object(), {1, 2}, 10**30, nested(65), nested(5000)], ids=range(6)
+)
 def test_a_result_that_json_cannot_store(value):
     with pytest.raises(ProgramError, match="JSON cannot store"):
         call(lambda task, base_url, key: value)

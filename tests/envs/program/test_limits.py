@@ -1,6 +1,7 @@
 """Programs that do harm: each ends with an error that says what it did, and leaves no process behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from truing.envs.program import command_program
+from truing.envs.program.supervisor.disk import Disk
 from truing.errors import ProgramError
 
 
@@ -53,6 +56,45 @@ def test_a_daemon_ends_with_its_program(make, run):
     )
     assert run(make(code))["output"] == 0  # it ran
     assert gone(mark, 0.0)
+
+
+def test_a_daemon_ends_whatever_folders_its_program_makes(make, run):
+    mark = f"deep-{os.getpid()}"
+    nest = "for _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\ntime.sleep(30)"
+    with pytest.raises(ProgramError, match="paths are too long"):
+        run(make(f"MARK = {mark!r}\n{DAEMON}{nest}"))
+    assert gone(mark, 0.0)
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """A supervisor that fails while it watches."""
+    folder = tmp_path / "supervisor"
+    shutil.copytree(command_program.SUPERVISOR, folder)
+    (folder / "disk.py").write_text(
+        "class Disk:\n    def __init__(self, *_): self.seen = 0\n"
+        "    def exceeded(self, *_):\n        self.seen += 1\n        assert self.seen < 5\n"
+    )
+    monkeypatch.setattr(command_program, "SUPERVISOR", folder)
+
+
+def test_a_daemon_ends_though_its_supervisor_fails(make, run, broken):
+    mark = f"fails-{os.getpid()}"
+    with pytest.raises(ProgramError, match="the process that watches") as caught:
+        run(make(f"MARK = {mark!r}\n{DAEMON}time.sleep(30)"))
+    assert "AssertionError" in caught.value.got
+    assert gone(mark, 0.0)
+
+
+def test_many_files_do_not_hide_the_time_limit(tmp_path):
+    for i in range(3000):
+        (tmp_path / str(i)).touch()
+    disk = Disk(str(tmp_path), 10**9)
+    began = time.monotonic()
+    assert disk.exceeded(0.0) is None
+    assert time.monotonic() - began < 0.05
+    (tmp_path / "large").write_bytes(b"x" * 100_000)
+    assert Disk(str(tmp_path), 50_000).exceeded(60.0) == "max_disk"
 
 
 def test_a_program_that_ignores_signals_and_never_ends(make, run):

@@ -3,17 +3,19 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from truing.envs.program.workspace import recorded_files
 from truing.envs.program_env import ProgramEnv
 from truing.envs.wrappers import with_changed_tasks, with_rewards, with_tools
-from truing.errors import ProgramError, RecipeError, RewardError
+from truing.errors import NoReward, ProgramError, RecipeError, RewardError
 from truing.rewards import grade
 from truing.rollouts.workers.env_copy import env_copy
-from truing.utils.workspaces import workspace_of, workspaces_root
+from truing.utils.workspaces import remove_folder, workspace_of, workspaces_root
 
 
 def test_a_workspace_is_a_copy_of_the_folder_whose_links_stay_links(make, run, tmp_path):
@@ -43,6 +45,70 @@ os.symlink("/etc", "out/folder.txt")
         "out/bytes.txt": {"size": 1},
         "out/large.txt": {"size": 5000},
     }
+
+
+REPLACED = {
+    "a link": "os.symlink('/etc', home)",
+    "a file": "open(home, 'w').write('x')",
+    "nothing": "0",
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_a_workspace_that_was_replaced_is_an_error_and_nothing_is_followed(make, run, kind):
+    code = f"import os, shutil\nhome = os.getcwd()\nshutil.rmtree(home)\n{REPLACED[kind]}"
+    env = make(code, files=["*"])
+    for _ in range(2):  # the second removes what the first has left
+        with pytest.raises(ProgramError, match="has removed its workspace") as caught:
+            run(env)
+        assert caught.value.got == f"{kind} in its place"
+    env.begin_collection(1)
+    assert not os.path.lexists(workspaces_root() / "0.grpo.0.0.0")
+    assert os.path.exists("/etc/passwd")
+
+
+def test_a_reward_has_no_workspace_where_another_program_replaced_it(make, run, attempt):
+    env = with_rewards(make("open('answer.txt', 'w').write('0.5')"), {"r": (reads_answer, 1.0)})
+    task = env.tasks("train")[0]
+    rollout = attempt(task, "text", outcome=run(env))
+    path = workspace_of(rollout.outcome)
+    shutil.rmtree(path)
+    path.symlink_to("/etc")
+    with pytest.raises(NoReward, match="takes a workspace"):
+        grade(rollout, env.rewards)
+
+
+NESTED = """
+import os
+for _ in range({levels}):
+    os.mkdir({name!r})
+    os.chdir({name!r})
+open("a.txt", "w").write("1")
+"""
+
+
+@pytest.mark.parametrize(("levels", "name"), [(30, "d" * 200), (3000, "d")])
+def test_folders_whose_paths_are_too_long_are_an_error(make, run, levels, name):
+    env = make(NESTED.format(levels=levels, name=name), files=["*.txt"])
+    with pytest.raises(ProgramError, match="paths are too long"):
+        run(env)
+    env.begin_collection(1)
+    assert not list(workspaces_root().iterdir())
+
+
+def test_files_of_a_function_in_folders_whose_paths_are_too_long(tmp_path):
+    for levels, name, fine in ((1500, "d", True), (3000, "d", False)):
+        folder = tmp_path / str(levels)
+        folder.mkdir()
+        code = NESTED.format(levels=levels, name=name)
+        subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+        if fine:
+            assert list(recorded_files(folder, ["*.txt"])) == [f"{'d/' * levels}a.txt"]
+        else:
+            with pytest.raises(ProgramError, match="cannot be read"):
+                recorded_files(folder, ["*.txt"])
+        remove_folder(folder)
+        assert not folder.exists()
 
 
 def test_outcomes_of_equal_runs_are_equal(make, run):

@@ -1,5 +1,6 @@
 """What becomes of a program's calls: which continue each other, and which tokens are trained."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,9 +15,11 @@ from truing.endpoint.calls import CallRefused
 from truing.endpoint.dialects.writing import calls_of
 from truing.envs.program_env import CallRules
 from truing.measurements.draw_replay import draw_numbers
+from truing.rollouts.call_queue import PendingCall
 from truing.rollouts.programs.finished import finished_rollout
 from truing.rollouts.programs.history import differences
-from truing.types.message import AssistantMessage, ToolCall
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
+from truing.types.model_call import ModelCall
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
@@ -221,6 +224,52 @@ def test_what_is_not_answered_is_refused_in_words_and_counted(chat, messages, wa
     assert finished.status is Status.ERROR
     assert text in finished.error
     assert text in finished.outcome["refused"][0]
+
+
+LONG = "a word " * 200_000
+CALLED = call_tool("look", word="x", n=1).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        ([user("one"), call_tool("look", word=LONG, n=1).to_dict(), tool_reply("call00000", "so")], ()),
+        ([user("one"), {**CALLED, "reasoning_content": LONG}, tool_reply("call00000", "so")], ()),
+        ([user("one"), {**CALLED, "content": f"<think>{LONG}</think>"}, tool_reply("call00000", "so")], ()),
+        ([user("one"), {**CALLED, "content": " " * len(LONG)}, tool_reply("call00000", "so")], ()),
+        ([{**user("one"), "name": LONG}], ()),
+        ([user("one")], (ToolSpec("look", LONG, {}),)),
+        ([user("one")], (ToolSpec("look", "Look.", {"properties": {"a": {"description": LONG}}}),)),
+    ],
+    ids=["arguments", "reasoning", "reasoning as text", "white space", "name", "description", "schema"],
+)
+def test_long_text_anywhere_in_a_call_is_refused_at_once(chat, messages, tools):
+    rollout = program_rollout(chat)
+    pending = PendingCall(rollout.name, ModelCall(tuple(messages), tools))
+    began = time.monotonic()
+    assert rollout.begin(pending) is None
+    assert time.monotonic() - began < 1
+    with pytest.raises(CallRefused, match="context_length_exceeded"):
+        pending.answer.result(timeout=0)
+
+
+def test_reasoning_that_the_prompt_does_not_show_may_be_longer_than_the_context(chat):
+    rollout = program_rollout(chat)
+    first = asks(rollout, chat, [user("one")], "a word")
+    thought = {**said(first), "reasoning_content": "so " * 8000}
+    assert asks(rollout, chat, [user("one"), thought, user("two")], "another").message.content == "another"
+
+
+@pytest.mark.parametrize(
+    "schema", [{"required": [{}]}, {"properties": {"a": {"minimum": "5"}}}, {"$ref": "#/$defs/none"}]
+)
+def test_a_tool_whose_schema_is_none_is_refused(chat, schema):
+    rollout = program_rollout(chat)
+    call = ModelCall((user("one"),), (ToolSpec("f", "A tool.", schema),))
+    pending = PendingCall(rollout.name, call)
+    assert rollout.begin(pending) is None
+    with pytest.raises(CallRefused, match="the schema of the tool 'f' cannot be used"):
+        pending.answer.result(timeout=0)
 
 
 @pytest.mark.parametrize(("grammar", "noted"), [("off", ["strict"]), ("calls", None)])

@@ -22,6 +22,7 @@ from truing.chat.reasoning import opened_reasoning
 from truing.chat.token_bytes import token_bytes
 from truing.errors import InvalidValueError, RecipeError
 from truing.types.message import ToolSpec
+from truing.utils.recent import Recent
 
 
 class CallGrammars:
@@ -44,7 +45,7 @@ class CallGrammars:
         self._spell = LarkLiterals(
             {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
         )
-        self._grammars: dict[str, CallGrammar] = {}
+        self._grammars = Recent[str, CallGrammar]()
         for id in chat.stop_ids:
             if not self.tokenizer.is_special_token(id):
                 raise InvalidValueError(

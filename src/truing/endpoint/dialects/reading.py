@@ -12,15 +12,13 @@ from truing.envs.conversations.place import Place, check_encodable
 from truing.errors import DataError
 from truing.types.message import Message, ToolSpec
 from truing.types.model_call import ModelCall
+from truing.utils.parse import MAX_DEPTH, is_deep
 
 KEY_HEADERS = ("authorization", "x-api-key")
 WHERE = "the request"
 
 ROLES = {"developer": "system", **{role: role for role in ("system", "user", "assistant", "tool")}}
 """Roles of messages, and what a chat template calls them."""
-
-MAX_DEPTH = 64
-"""Lists and objects within each other in a request, and in the arguments of a call."""
 
 CACHE_KEYS = ("cache_control", "prompt_cache_breakpoint")
 """Keys of parts and tools that say what to cache."""
@@ -57,17 +55,8 @@ def check_body(body: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:
 
 def check_depth(value: Any, where: str) -> None:
     """Raise if a value has lists and objects more than ``MAX_DEPTH`` within each other."""
-    level, depth = [value], 0
-    while level := [part for each in level for part in _parts(each)]:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise DataError(f"{where} is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
+    if is_deep(value):
+        raise DataError(f"{where} is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
 
 
 def listed(value: Any, where: Place, of: str) -> Sequence[Mapping[str, Any]]:

@@ -101,14 +101,18 @@ def _allows_null(schema: Any) -> bool:
     if schema.get("nullable") is True:
         return True
     if "enum" in schema:
-        return None in schema["enum"]
+        return None in _listed(schema["enum"])
     if "const" in schema:
         return schema["const"] is None
     if "type" in schema:
-        kinds = schema["type"]
-        return "null" in ([kinds] if isinstance(kinds, str) else kinds)
+        return "null" in _listed(schema["type"])
     choices = schema.get("anyOf") or schema.get("oneOf")
-    return any(map(_allows_null, choices)) if choices else True
+    return any(map(_allows_null, _listed(choices))) if choices else True
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """Return what a schema lists; a single value, which may be none of JSON Schema, as a list of it."""
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
 def _without_nulls(value: Any) -> Any:

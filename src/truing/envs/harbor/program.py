@@ -14,6 +14,7 @@ from truing.envs.harbor.variables import filled_variables
 from truing.envs.harbor.verdict import read_rewards
 from truing.envs.program.command_program import CommandProgram
 from truing.envs.program.function_program import FunctionProgram
+from truing.envs.program.workspace import check_workspace
 from truing.envs.program_env import Access
 from truing.errors import ProgramError
 from truing.types.rollout import Task
@@ -46,6 +47,7 @@ class HarborProgram:
         folder = self._tasks[task.task_id]
         _add_environment(folder, workspace)
         outcome = self._solve(folder, task, access, workspace)
+        check_workspace(workspace)
         return outcome | {"tests": self._test(folder, task, workspace)}
 
     def allow(self) -> None:

@@ -1,10 +1,12 @@
 """The rewards that the tests of a task wrote."""
 
-import json
 import math
+import reprlib
 from pathlib import Path
 
 from truing.errors import ProgramError
+from truing.utils.parse import parse_finite_json
+from truing.utils.regular_files import read_regular, read_regular_text
 
 
 def read_rewards(folder: Path, name: str) -> dict[str, float]:
@@ -20,10 +22,10 @@ def read_rewards(folder: Path, name: str) -> dict[str, float]:
     table, number = folder / "reward.json", folder / "reward.txt"
     try:
         if table.exists():
-            rewards = json.loads(table.read_text(encoding="utf-8"))
+            rewards = parse_finite_json(read_regular(table))
         else:
-            rewards = {"reward": float(number.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, RecursionError) as error:
+            rewards = {"reward": float(read_regular_text(number))}
+    except (OSError, ValueError) as error:
         raise ProgramError(
             f"the tests of task {name!r} gave no reward",
             got=f"{error}".replace(f"{folder}/", ""),
@@ -32,7 +34,7 @@ def read_rewards(folder: Path, name: str) -> dict[str, float]:
     if not isinstance(rewards, dict) or not all(_is_number(value) for value in rewards.values()):
         raise ProgramError(
             f"the tests of task {name!r} gave no number as a reward",
-            got=f"{rewards!r:.200}",
+            got=reprlib.repr(rewards),
             expected="finite numbers by name",
         )
     return {str(key): float(value) for key, value in rewards.items()}

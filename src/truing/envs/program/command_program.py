@@ -28,7 +28,7 @@ from truing.envs.program_env import Access
 from truing.errors import ProgramError, RecipeError
 from truing.types.rollout import Task
 
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
+SUPERVISOR = Path(__file__).with_name("supervisor")
 
 GRACE = 60.0
 """Seconds beyond the time limit in which a supervisor must have ended its program."""
@@ -137,11 +137,11 @@ def _container(config: ProcessConfig, task: Task, access: Access | None, workspa
     variables = program_variables(config, inside, FOLDER, os.environ)
     command = [filled(part, task, "python3") for part in _command(config)]
     name = f"truing-{os.getpid()}-{workspace.name}"
-    run, remove = container_command(config, command, variables, str(workspace), name)
+    run, remove, passed = container_command(config, command, variables, str(workspace), name)
     of_client = config.runtime != "apptainer"  # the container is no child of it
     return {
         "command": run,
-        "variables": dict(os.environ),
+        "variables": {**os.environ, **passed},
         "memory": None if of_client else config.memory_bytes,
         "max_processes": config.max_processes,
         "afterwards": remove,

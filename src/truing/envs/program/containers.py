@@ -1,6 +1,7 @@
 """The command lines of containers."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,16 @@ SOCKET = f"{OWN}/endpoint"
 URL = f"http://127.0.0.1:{PORT}"
 
 
+STEERING = re.compile(r".*(PATH|HOME|TMPDIR|PROXY)|(LD|DOCKER|CONTAINERS?|PODMAN|XDG)_.*", re.IGNORECASE)
+"""Names of variables that a client of containers reads for itself: their values stand on its command line."""
+
+
 class ContainerCommand(NamedTuple):
     """What runs a container, and what removes one whose client was killed; None if it is a child process."""
 
     run: Sequence[str]
     remove: Sequence[str] | None
+    variables: Mapping[str, str]  # of the client, which passes them on: a command line is seen by all users
 
 
 def container_command(
@@ -43,11 +49,13 @@ def container_command(
     assert config.image is not None
     inside = [SCRIPT, f"{FOLDER}/{SOCKET}", str(PORT), *command]
     mounts = [f"{workspace}:{FOLDER}:rw", f"{relay.__file__}:{SCRIPT}:ro", *map(_mount, config.mounts)]
-    pairs = [f"{key}={value}" for key, value in variables.items()]
     if config.runtime == "apptainer":
         options = ["--containall", "--cleanenv", "--net", "--network", "none", "--pwd", FOLDER]
-        options += [*_repeated("--bind", mounts), *_repeated("--env", pairs)]
-        return ContainerCommand(["apptainer", "exec", *options, config.image, "python3", *inside], None)
+        options += [
+            *_repeated("--bind", mounts),
+        ]
+        run = ["apptainer", "exec", *options, config.image, "python3", *inside]
+        return ContainerCommand(run, None, {f"APPTAINERENV_{key}": each for key, each in variables.items()})
     user = ["--user", f"{os.getuid()}:{os.getgid()}"]
     if config.runtime == "podman" and os.getuid() != 0:  # to root podman refuses it
         user += ["--userns", "keep-id"]
@@ -56,10 +64,11 @@ def container_command(
         limits += ["--memory", str(config.memory_bytes)]
     options = ["--rm", "--name", name, "--network", "none", "--pull", "never", "--workdir", FOLDER]
     options += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", *user, *limits]
-    options += [*_repeated("--volume", mounts), *_repeated("--env", pairs), "--entrypoint", "python3"]
-    return ContainerCommand(
-        [config.runtime, "run", *options, config.image, *inside], [config.runtime, "rm", "--force", name]
-    )
+    passed = {key: value for key, value in variables.items() if not STEERING.fullmatch(key)}
+    named = [key if key in passed else f"{key}={value}" for key, value in variables.items()]
+    options += [*_repeated("--volume", mounts), *_repeated("--env", named), "--entrypoint", "python3"]
+    run = [config.runtime, "run", *options, config.image, *inside]
+    return ContainerCommand(run, [config.runtime, "rm", "--force", name], passed)
 
 
 def check_container(config: ProcessConfig) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from truing.envs.program.config import ProcessConfig
 from truing.errors import ProgramError
 from truing.types.rollout import Task
-from truing.utils.parse import parse_finite_json
+from truing.utils.parse import is_deep, parse_finite_json
 
 SHOWN = 2000
 """Characters of the end of a program's errors in an error."""
@@ -36,11 +36,12 @@ def outcome_of(
 
 
 def last_value(stdout: str) -> Any:
-    """Return the last line of an output as JSON; None if it is not JSON."""
+    """Return the last line of an output as JSON; None if it is not JSON, or nested too deeply."""
     try:
-        return parse_finite_json(stdout.rstrip().rsplit("\n", 1)[-1].strip().encode())
+        value = parse_finite_json(stdout.rstrip().rsplit("\n", 1)[-1].strip().encode())
     except ValueError:
         return None
+    return None if is_deep(value) else value
 
 
 def _error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> ProgramError:
@@ -65,6 +66,7 @@ def _error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> Progr
             "left processes that cannot be ended",
             "programs may not start processes of another user, as by sudo",
         ),
+        "long_paths": ("made folders whose paths are too long for the system", "nest fewer folders"),
         "max_disk": (f"filled more than env.max_disk = {config.max_disk}", "write less, or raise it"),
     }
     happened, remedy = limits[ended] if ended else _crash(result, config)

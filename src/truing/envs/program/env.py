@@ -14,7 +14,7 @@ from truing.envs.program.call_rules import call_rules
 from truing.envs.program.command_program import CommandProgram
 from truing.envs.program.config import CallOptions, ProgramConfig, ProgramOptions
 from truing.envs.program.function_program import FunctionProgram, RunProgram
-from truing.envs.program.workspace import Workspaces, recorded_files
+from truing.envs.program.workspace import Workspaces, check_workspace, recorded_files
 from truing.envs.program_env import Access
 from truing.errors import RecipeError
 from truing.rewards import RewardFn, Rewards, rewards_by_name
@@ -56,6 +56,7 @@ class Programs:
         """Run a program to its end, and return its outcome."""
         workspace = self._workspaces.new(name, task)
         outcome = self._program.run(task, access, workspace)
+        check_workspace(workspace)
         return {**outcome, "files": recorded_files(workspace, self._files), "workspace": workspace.name}
 
     def begin_collection(self, kept: int = 2) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import reprlib
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,7 @@ from truing.envs.program_env import Access
 from truing.errors import ProgramError, RecipeError
 from truing.types.rollout import Task
 from truing.utils.deep_copy import deep_copy
+from truing.utils.parse import MAX_DEPTH, is_deep, parse_finite_json
 from truing.utils.time_limit import raise_in_thread
 
 RunProgram = Callable[..., Any]
@@ -59,14 +61,7 @@ class FunctionProgram:
         call = (known, f"{access.url}/v1", access.key), given
         what = f"the program of task {task.task_id!r}"
         result = self._awaited(what, *call) if _is_async(self._function) else self._returned(what, *call)
-        try:
-            return {"output": json.loads(json.dumps(result, allow_nan=False))}
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ProgramError(
-                f"{what} returned what JSON cannot store",
-                got=f"{error}: {result!r:.200}",
-                expected="numbers, texts, lists and mappings of these, or None",
-            ) from error
+        return {"output": _stored(result, what)}
 
     def allow(self) -> None:
         """Let calls begin again after ``stop``."""
@@ -152,6 +147,21 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], seconds: float) -> Any:
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # these would end the loop of all
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _stored(result: Any, what: str) -> Any:
+    """Return a result as JSON has it."""
+    try:
+        value = parse_finite_json(json.dumps(result, allow_nan=False).encode())
+        if is_deep(value):
+            raise ValueError(f"more than {MAX_DEPTH} levels")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProgramError(
+            f"{what} returned what JSON cannot store",
+            got=f"{error}: {reprlib.repr(result)}",
+            expected=f"numbers, texts, lists and mappings of these in at most {MAX_DEPTH} levels, or None",
+        ) from error
+    return value
 
 
 def _is_async(function: RunProgram) -> bool:

@@ -12,12 +12,16 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+CONNECTIONS = 256
+"""Connections that are open at one time; further ones wait."""
+
 
 class Relay:
     """Passes the bytes of each connection to a listening socket on to another address."""
 
     def __init__(self, listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
         self._listener, self._connect = listener, connect
+        self._free = threading.Semaphore(CONNECTIONS)
         threading.Thread(target=self._accept, name="truing-relay", daemon=True).start()
 
     def close(self) -> None:
@@ -29,6 +33,7 @@ class Relay:
 
     def _accept(self) -> None:
         while True:
+            self._free.acquire()
             try:
                 near = self._listener.accept()[0]
             except OSError:  # closed
@@ -37,17 +42,18 @@ class Relay:
                 far = self._connect()
             except OSError:  # the client sees that its connection ends
                 near.close()
+                self._free.release()
                 continue
-            threading.Thread(target=_connect, args=(near, far), daemon=True).start()
+            threading.Thread(target=self._pass_both_ways, args=(near, far), daemon=True).start()
 
-
-def _connect(near: socket.socket, far: socket.socket) -> None:
-    """Pass bytes on in both directions, and close both ends."""
-    with near, far:
-        back = threading.Thread(target=_pass_on, args=(far, near), daemon=True)
-        back.start()
-        _pass_on(near, far)
-        back.join()
+    def _pass_both_ways(self, near: socket.socket, far: socket.socket) -> None:
+        """Pass bytes on in both directions, and close both ends."""
+        with near, far:
+            back = threading.Thread(target=_pass_on, args=(far, near), daemon=True)
+            back.start()
+            _pass_on(near, far)
+            back.join()
+        self._free.release()
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from truing.envs.program.supervisor.disk import entries
 from truing.errors import ProgramError, RecipeError
 from truing.types.rollout import Task
 from truing.utils.workspaces import remove_folder, workspaces_root
@@ -74,13 +75,33 @@ def task_facts(task: Task) -> dict[str, Any]:
     return {name: value for name, value in task.info.items() if name not in facts} | facts
 
 
+def check_workspace(folder: Path) -> None:
+    """Raise unless a program has left its workspace where it was: what is there now may be of others.
+
+    Raises:
+        ProgramError: The workspace is a link, a file, or gone.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        kind = "a link" if folder.is_symlink() else "a file" if folder.exists() else "nothing"
+        raise ProgramError(
+            "the program has removed its workspace",
+            got=f"{kind} in its place",
+            expected="the folder that the program started in",
+            remedy="let programs delete files in their workspace, and not the workspace",
+        )
+
+
 def recorded_files(folder: Path, patterns: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Return size, and text if it is short, of the files that match a pattern, by name."""
+    """Return size, and text if it is short, of the files that match a pattern, by name.
+
+    Raises:
+        ProgramError: The workspace is no folder any more, or has folders whose paths are too long.
+    """
     found: dict[str, Mapping[str, Any]] = {}
-    names = sorted(_files(folder)) if patterns else []
-    for name in names:
+    names = dict(_files(folder)) if patterns else {}
+    for name in sorted(names):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            found[_encodable(name)] = _facts(folder / name, folder)
+            found[_encodable(name)] = _facts(names[name], folder / name, folder)
         if len(found) == MAX_FILES:
             break
     return found
@@ -107,25 +128,28 @@ def _template(folder: str, max_bytes: int | None) -> Path:
     return path
 
 
-def _files(folder: Path) -> Iterator[str]:
-    """Yield the names of regular files below a folder, relative to it; links are not followed."""
-    for path, folders, names in os.walk(folder):
-        if path == str(folder):
-            folders[:] = [name for name in folders if name != OWN]
-        for name in names:
-            file = Path(path, name)
-            if stat.S_ISREG(file.lstat().st_mode):
-                yield str(file.relative_to(folder))
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield names and sizes of the regular files below a folder; links are not followed."""
+    try:
+        for name, status in entries(str(folder)):
+            if stat.S_ISREG(status.st_mode) and not name.startswith(f"{OWN}/"):
+                yield name, status.st_size
+    except OSError as error:
+        raise ProgramError(
+            "the files of a workspace cannot be read",
+            got=error.strerror,
+            expected="paths that are short enough for the system",
+            remedy="nest fewer folders",
+        ) from error
 
 
-def _facts(file: Path, folder: Path) -> Mapping[str, Any]:
+def _facts(size: int, file: Path, folder: Path) -> Mapping[str, Any]:
     """Return the size of a file, and its text if that is short, with the folder's path as a dot."""
-    size = file.lstat().st_size
     if size > MAX_TEXT:
         return {"size": size}
     try:
         return {"size": size, "text": file.read_bytes().decode("utf-8").replace(str(folder), ".")}
-    except (UnicodeDecodeError, PermissionError):
+    except (UnicodeDecodeError, OSError):  # it may not be read, or its path is too long
         return {"size": size}
 
 

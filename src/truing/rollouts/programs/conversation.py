@@ -8,6 +8,7 @@ from torch import Tensor
 
 from truing.chat import Chat, Dialogue, TurnContext, observe, start_dialogue
 from truing.engines.base import Request
+from truing.envs.adapters.schema import validated_schema
 from truing.rollouts.conversation import Conversation
 from truing.types.message import Message
 from truing.types.model_call import ModelCall
@@ -48,7 +49,13 @@ Prompt = tuple[Dialogue, TurnContext]
 
 
 def new_prompt(chat: Chat, task: Task, call: ModelCall, restart_reason: str) -> tuple[Task, Prompt]:
-    """Return the prompt of a call that continues no other, and its task with the messages of the call."""
+    """Return the prompt of a call that continues no other, and its task with the messages of the call.
+
+    Raises:
+        DataError: The schema of a tool is none, or the chat template refuses the messages.
+    """
+    for tool in call.tools:
+        validated_schema(tool.parameters, f"the tool {tool.name!r}")
     own = replace(task, messages=call.messages, tools=call.tools)
     dialogue, context = start_dialogue(chat, own, of_data=False)
     return own, (dialogue, replace(context, restart_reason=restart_reason))

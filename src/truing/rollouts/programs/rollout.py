@@ -1,8 +1,9 @@
 """One rollout of a program: its calls are placed, refused or answered, and become turns of conversations."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from truing.chat.encode import encode_after
 from truing.endpoint.calls import CallRefused
@@ -25,6 +26,9 @@ RECORDED_REFUSALS = 100
 
 CHARS_PER_TOKEN = 8
 """Characters for each token of the context; of a text with more, so many are encoded first."""
+
+WITH_REASONING = 16
+"""Times these characters that a call may have with the reasoning of earlier turns, which templates drop."""
 
 
 @dataclass(eq=False)
@@ -58,7 +62,7 @@ class ProgramRollout:
         """
         try:
             return self._begin(pending)
-        except (CallRefused, DataError) as error:  # DataError: the chat template refuses the messages
+        except (CallRefused, DataError) as error:  # DataError: the messages or tools cannot be shown
             refused = error if isinstance(error, CallRefused) else CallRefused(400, str(error))
             self.refused_calls += 1
             if len(self.refused) < RECORDED_REFUSALS:
@@ -92,7 +96,7 @@ class ProgramRollout:
         if call.messages[-1]["role"] == "assistant":
             raise CallRefused(400, "the last message is the assistant's: an answer is not continued")
         self._check_budget()
-        self._check_text(asked)
+        self._check_text(call, asked)
         placement = place(chat, self.task, self.calls, call, asked)
         self._check_length(len(placement.prompt[0].token_ids))
         conversation = self._conversation(placement, call)
@@ -127,11 +131,15 @@ class ProgramRollout:
         self.conversations.append(added)
         return added
 
-    def _check_text(self, asked: tuple[Parsed, ...]) -> None:
-        """Raise if the messages' beginning is too long: to encode megabytes would delay all rollouts."""
+    def _check_text(self, call: ModelCall, asked: tuple[Parsed, ...]) -> None:
+        """Raise if the beginning of a call is too long: to encode megabytes would delay all rollouts."""
         limit = self.context.sampling_params.max_prompt_length(self.context.context_length)
         shown = CHARS_PER_TOKEN * limit
-        text = "\n".join(text for _, text, _ in asked)
+        chars = len(json.dumps(call.messages, ensure_ascii=False))
+        if chars > WITH_REASONING * shown:
+            most = WITH_REASONING * shown
+            self._refuse_length(f"have {chars} characters, reasoning included, and at most {most} are read")
+        text = "\n".join(_shown(call, asked))
         if len(text) > shown:
             self._check_length(
                 len(encode_after(self.context.chat.tokenizer, "", text[:shown])[0]), "at least "
@@ -152,9 +160,20 @@ class ProgramRollout:
         """Raise unless the next turn fits into the context."""
         limit = self.context.sampling_params.max_prompt_length(self.context.context_length)
         if length > limit:
-            self.limit = EndedBy.CONTEXT
-            raise CallRefused(
-                400,
-                f"context_length_exceeded: the messages are {bound}{length} tokens, and at most {limit} leave"
-                " room for an answer",
-            )
+            self._refuse_length(f"are {bound}{length} tokens, and at most {limit} leave room for an answer")
+
+    def _refuse_length(self, how: str) -> NoReturn:
+        """Raise since the messages of a call are too long."""
+        self.limit = EndedBy.CONTEXT
+        raise CallRefused(400, f"context_length_exceeded: the messages {how}")
+
+
+def _shown(call: ModelCall, asked: tuple[Parsed, ...]) -> Iterator[str]:
+    """Yield the texts of a call that its prompt shows: of messages and their calls, and of tools."""
+    for _, text, calls in asked:
+        yield text
+        for name, arguments in calls:
+            yield name
+            yield arguments
+    for tool in call.tools:
+        yield json.dumps(tool.schema(), ensure_ascii=False)

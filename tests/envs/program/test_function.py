@@ -108,6 +108,9 @@ def test_a_function_that_raises(run, text):
         with pytest.raises(ProgramError, match="raised") as caught:
             env.run(TASK, ACCESS, "r")
         assert text in caught.value.got
+        assert caught.value.outcome["output"] is None
+        first = caught.value.got.partition("File ")[2]
+        assert first.startswith(f'"{__file__}"')
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])

@@ -16,7 +16,7 @@ from truing.envs.program.config import CallOptions, ProgramConfig, ProgramOption
 from truing.envs.program.function_program import FunctionProgram, RunProgram
 from truing.envs.program.workspace import Workspaces, recorded_files
 from truing.envs.program_env import Access
-from truing.errors import RecipeError
+from truing.errors import ProgramCrash, RecipeError
 from truing.rewards import RewardFn, Rewards, rewards_by_name
 from truing.types.rollout import Task
 from truing.utils.format import did_you_mean
@@ -55,7 +55,14 @@ class Programs:
     def run(self, task: Task, access: Access, name: str) -> Mapping[str, Any]:
         """Run a program to its end, and return its outcome."""
         workspace = self._workspaces.new(name, task)
-        outcome = self._program.run(task, access, workspace)
+        try:
+            return self._left(workspace, self._program.run(task, access, workspace))
+        except ProgramCrash as crash:
+            crash.outcome = self._left(workspace, crash.outcome)
+            raise
+
+    def _left(self, workspace: Path, outcome: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an outcome with what is in the workspace."""
         return {**outcome, "files": recorded_files(workspace, self._files), "workspace": workspace.name}
 
     def begin_collection(self, kept: int = 2) -> None:

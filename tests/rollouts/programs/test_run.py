@@ -18,6 +18,7 @@ from truing.envs.program_env import CallRules
 from truing.envs.tools import ToolEpisode, tool
 from truing.errors import ProgramCrash, ProgramError, RewardError
 from truing.rewards import GradeResult
+from truing.rollouts.attempt import remedy_of
 from truing.rollouts.collect import collect
 from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
@@ -193,7 +194,18 @@ def test_a_reward_that_cannot_judge_what_such_a_program_left_fails_its_rollout_a
 def test_a_program_without_a_call_has_no_reward(chat, tiny):
     (rollout,) = rollouts(chat, Programs(lambda task, client: None), tiny, count=1)
     assert rollout.status is Status.ERROR
-    assert rollout.error == "the program made no call"
+    assert rollout.error.startswith("the program made no call\n  remedy: it calls the policy")
+
+
+def test_answers_that_are_not_trained_name_what_trains_them(chat, tiny):
+    nothing = CallRules(trains=lambda call, first: False)
+    (rollout,) = rollouts(
+        chat, Programs(lambda task, client: ask(client) and None, calls=nothing), tiny, count=1
+    )
+    assert rollout.status is Status.ERROR
+    assert rollout.error.startswith("the program got no answer that is trained\n")
+    assert 'env.train = "all" with env.train_system = ' in rollout.error
+    assert remedy_of(rollout) == ""
 
 
 class SlowTurns(DemonstrationTurns):

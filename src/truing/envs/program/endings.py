@@ -15,6 +15,12 @@ TEXT = 4000
 """Characters of the end of a program's output in its outcome."""
 
 
+BY_HAND = (
+    "its errors say why; run the command by hand in a copy of the folder, against another model's API;"
+    " env.ok_codes has exit codes that are no crash"
+)
+"""What to do about a crash."""
+
 FIRST_OF_SIGNALS = 128
 """Exit codes from here on say that a signal ended a program, in a shell or a container."""
 
@@ -83,7 +89,7 @@ def _crash(
     result: Mapping[str, Any], config: ProcessConfig, what: str, outcome: Mapping[str, Any]
 ) -> ProgramError:
     """Return the error of a program that crashed; one that no signal ended has left an outcome."""
-    code, remedy = result["code"], "its errors say why; env.ok_codes has exit codes that are no crash"
+    code, remedy = result["code"], BY_HAND
     if config.memory is not None and ("MemoryError" in result["stderr"] or code < 0 or code == 137):
         remedy = f"if it needs more memory than env.memory = {config.memory}, raise it; else {remedy}"
     happened = f"crashed by signal {-code}" if code < 0 else f"crashed with exit code {code}"

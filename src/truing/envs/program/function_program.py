@@ -151,7 +151,7 @@ def _crash(what: str, error: BaseException) -> ProgramCrash:
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     trace = "".join(traceback.format_exception(type(error), error, frames))
-    crash = ProgramCrash(f"{what} {happened}", got=trace[-SHOWN:])
+    crash = ProgramCrash(f"{what} {happened}", got=trace[-SHOWN:], remedy="mend the function where it raised")
     crash.outcome = {"output": None, "crash": happened}
     return crash
 

@@ -25,6 +25,10 @@ from truing.utils.workspaces import use_workspaces_root, workspaces_root
 RUNNING = ("calls", "_program", "_workspaces")
 """What a copy that computes rewards in another process does not need: it runs no program."""
 
+OF_COMMANDS = "only your programs, in their task files, and your reward functions get"
+OF_FUNCTIONS = "only your function, in task.info, and your reward functions get"
+"""What becomes of columns that no key names."""
+
 
 class ProgramKind(Protocol):
     """A command, or a function."""
@@ -104,7 +108,17 @@ class ProgramDataset(Programs, Dataset):
         Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes), config.files)
 
     def _unread(self) -> str:
-        return "only your programs, in their task files, and your reward functions get"
+        assert isinstance(self.config, ProgramConfig)
+        return OF_FUNCTIONS if self.config.function else OF_COMMANDS
+
+
+class _Rows(Dataset):
+    """The rows of functions."""
+
+    several_turns = True
+
+    def _unread(self) -> str:
+        return OF_FUNCTIONS
 
 
 class Program(Programs):
@@ -137,7 +151,7 @@ class Program(Programs):
         self.rewards = rewards_by_name(rewards)
         self._tasks: dict[Split, Sequence[Task]] = {"train": (), "eval": eval_tasks}
         if isinstance(tasks, str):
-            rows = Dataset(DatasetConfig(data=tasks))
+            rows = _Rows(DatasetConfig(data=tasks))
             self.notes = rows.notes
             self._tasks = {"train": rows.tasks("train"), "eval": eval_tasks or rows.tasks("eval")}
         else:

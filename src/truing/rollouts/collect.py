@@ -236,5 +236,5 @@ def _ungraded(rollout: Rollout, error: RewardError) -> RolloutError:
         f"a reward cannot grade the program of task {rollout.task.task_id!r}, which {how} at a refused call",
         got=f"{error}\nthe first refusal: {refused}",
         expected="a number for what the program left until then",
-        remedy="let the program catch the refusal and print its result, or the reward grade None",
+        remedy="catch the refusal and print the result so far, or let the reward grade an output of None",
     )

@@ -150,7 +150,7 @@ def _crash(what: str, error: BaseException) -> ProgramCrash:
     happened, frames = f"raised {type(error).__name__}", error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
-    trace = "".join(traceback.format_exception(type(error), error, frames))
+    trace = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     crash = ProgramCrash(f"{what} {happened}", got=trace[-SHOWN:], remedy="mend the function where it raised")
     crash.outcome = {"output": None, "crash": happened}
     return crash

@@ -56,8 +56,7 @@ def collect_programs(
         ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
         endpoint.server.wait_settled()
-        altered = endpoint.server.altered
-        return [finished_rollout(rollout, calls, altered) for rollout in rollouts]
+        return [finished_rollout(rollout, calls) for rollout in rollouts]
 
 
 def _answer_calls(
@@ -121,18 +120,20 @@ def _running(
 def _run(
     env: ProgramEnv, calls: CallQueue, task: Task, access: Access, rollout: ProgramRollout
 ) -> Mapping[str, Any]:
-    """Run a program; a crash is noted here too, where the doctor finds it whatever becomes of the error.
+    """Run a program; what it left is noted here too, where the doctor finds it whatever becomes of it.
 
     A program that ends with an error after a limit of the recipe refused a call has not crashed: most clients
     raise there. It leaves what it has until then.
     """
     try:
-        return env.run(task, access, rollout.name)
+        outcome = env.run(task, access, rollout.name)
     except ProgramError as error:
-        if isinstance(error, ProgramCrash) and rollout.limit is not None:
-            return error.outcome
-        calls.note_crash(rollout.name)
-        raise
+        if not isinstance(error, ProgramCrash) or rollout.limit is None:
+            calls.note_crash(rollout.name)
+            raise
+        outcome = error.outcome
+    calls.note_outcome(access.key, outcome)
+    return outcome
 
 
 def _begin(

@@ -8,10 +8,10 @@ from truing.endpoint.calls import CallRefused
 from truing.endpoint.wanted import overridden
 from truing.envs.program_env import CallRules, ProgramEnv
 from truing.measurements.measurement import Measurement
-from truing.rollouts.programs.history import common_length, opening, parsed
+from truing.rollouts.programs.history import Parsed, common_length, opening, parsed
 from truing.types.facts import Facts
 from truing.types.message import Message, ToolSpec
-from truing.types.model_call import ModelCall, Said, WrittenAnswer
+from truing.types.model_call import Said, WrittenAnswer
 from truing.types.rollout import Rollout, Turn
 from truing.types.status import FinishReason, Status
 from truing.types.token_facts import ProgramAnswers, ProgramRequests
@@ -43,7 +43,7 @@ class WrittenAnswers(Measurement):
         for rollout in graded_programs(self.step.samples.rollouts):
             for each in answered_turns(rollout):
                 fact["answers"] += 1
-                if each.answer.said != _said(each, tool_format):
+                if _has_its_messages(each, tool_format) and each.answer.said != _said(each, tool_format):
                     fact["altered"] += 1
                     fact.setdefault("rollout", rollout.rollout_id)
                     fact.setdefault("call", each.number)
@@ -83,8 +83,7 @@ class RequestsOfPrograms(Measurement):
         constrained = self.step.recipe.episode.grammar != "off"
         for each in answered:
             asked = each.answer.call
-            known = each.messages[: len(asked.messages)]
-            if [parsed(one, chat.tool_format) for one in known] != _parsed(asked, chat.tool_format):
+            if not _has_its_messages(each, chat.tool_format):
                 yield "messages", each.number
             if tuple(asked.tools) != tuple(each.tools):
                 yield "tools", each.number
@@ -118,10 +117,7 @@ def answered_turns(rollout: Rollout) -> Iterator[AnsweredTurn]:
 
 def _said(each: AnsweredTurn, tool_format: str) -> Said:
     """Return what the policy said in a turn: the message that follows those of the call."""
-    place = len(each.answer.call.messages)
-    if place >= len(each.messages):
-        return Said(readable=False)
-    message = split_reasoning([each.messages[place]], tool_format)[0]
+    message = split_reasoning([each.messages[len(each.answer.call.messages)]], tool_format)[0]
     calls = [call["function"] for call in message.get("tool_calls", ())]
     return Said(
         message.get("reasoning_content", ""),
@@ -131,8 +127,15 @@ def _said(each: AnsweredTurn, tool_format: str) -> Said:
     )
 
 
-def _parsed(call: ModelCall, tool_format: str) -> list[tuple[object, ...]]:
-    return [parsed(message, tool_format) for message in call.messages]
+def _has_its_messages(each: AnsweredTurn, tool_format: str) -> bool:
+    """Whether the conversation of an answer has the messages of its request, and then the answer."""
+    asked = each.answer.call.messages
+    conversation = [parsed(message, tool_format) for message in each.messages[: len(asked) + 1]]
+    return len(conversation) > len(asked) and conversation[:-1] == _parsed(asked, tool_format)
+
+
+def _parsed(messages: Sequence[Message], tool_format: str) -> list[Parsed]:
+    return [parsed(message, tool_format) for message in messages]
 
 
 def _wrong_flags(
@@ -148,14 +151,14 @@ def _wrong_flags(
     first = by_number.get(1)
     if first is None:  # nobody got the first answer, so that its request is not on record
         return
-    begun = [parsed(message, tool_format) for message in first.answer.call.messages]
+    begun = _parsed(first.answer.call.messages, tool_format)
     for number, each in by_number.items():
         if continues.get(number) is not None:
             parent = by_number.get(continues[number])
             if parent is not None and parent.turn.trained != each.turn.trained:
                 yield number
             continue
-        asked = [parsed(message, tool_format) for message in each.answer.call.messages]
+        asked = _parsed(each.answer.call.messages, tool_format)
         like_first = common_length(begun, asked) >= opening(asked)
         if rules.trains(each.answer.call, like_first) != each.turn.trained:
             yield number

@@ -11,6 +11,7 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── JudgeUnavailable            a judge that cannot be reached, or replies without a score
 ├── SkipGroup                   the same, if the recipe then skips the group
 ├── ProgramError                a program of an environment that crashed, ran out of time, or did not start
+│   └── ProgramCrash            one that ended by itself: it exited with another code, or raised
 ├── RolloutError                no rollout of a step can be trained on, or evaluated
 ├── Unstable                    a step that the guard may roll back
 │   └── NonFiniteError          a loss or gradient that is NaN or infinite
@@ -28,8 +29,9 @@ TruingError                     exit code 2; the message has the parts what, got
 """
 
 import re
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Self
 
 USERINFO = re.compile(r"(?<=://)[^\s/?#'\"@]+(?:@[^\s/?#'\"@]*)*@(?=[^\s/?#'\"@])")
 """User and password in a URL, with the @ behind them."""
@@ -177,6 +179,13 @@ class SkipGroup(TruingError):
 
 class ProgramError(TruingError):
     """A program of an environment that crashed, ran out of time, or did not start: no reward."""
+
+
+class ProgramCrash(ProgramError):
+    """A program that exited with a code that the recipe does not allow, or a function that raised."""
+
+    outcome: Mapping[str, Any] = MappingProxyType({})
+    """What it left, with ``crash``: how it ended, in words."""
 
 
 class RolloutError(TruingError):

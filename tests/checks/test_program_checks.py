@@ -51,6 +51,40 @@ def test_a_program_that_crashes_is_told_with_its_error_and_is_no_clean_check(cha
     assert report["tool names are one set"].findings == ()
 
 
+def test_a_remedy_of_a_program_is_that_of_its_error(chat):
+    def crash(task, client):
+        raise ProgramError("the program raised KeyError", got="Traceback\nKeyError: 'x'", remedy="mend it")
+
+    env = Programs(crash, rewards={"one": (lambda rollout, task: 1.0, 1.0)})
+    params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=64)
+    report = check_tasks(EpisodeContext(chat, env, params, EpisodeConfig(), 2048), (TASK,))
+    (finding, *_) = report["attempts can be played and graded"].findings
+    assert finding.remedy == "mend it"
+    assert finding.got == "the program raised KeyError · got: Traceback · KeyError: 'x'"
+
+
+def test_an_agent_whose_main_conversation_is_not_trained_is_warned_of(checked):
+    def main(client):
+        messages = [{"role": "system", "content": "main"}, {"role": "user", "content": "one"}]
+        for _ in range(2):
+            choice = client.chat.completions.create(model="policy", messages=messages).choices[0]
+            messages += [choice.message.to_dict(), {"role": "user", "content": "go on"}]
+
+    def titled(task, client):
+        ask(client, "a title")
+        main(client)
+
+    def titled_last(task, client):
+        main(client)
+        ask(client, "a title")
+
+    task = Task("u", "f", TASK.messages, tools=TASK.tools)
+    (warning,) = [note for note in checked(titled, task).notes if "WARNING" in note]
+    assert "a conversation of 2 calls is not trained" in warning
+    assert 'env.train = "all" with env.train_system' in warning
+    assert not any("WARNING" in note for note in checked(titled_last, task).notes)
+
+
 def test_what_a_program_may_not_ask_for_is_a_finding(checked):
     def greedy(task, client):
         client.chat.completions.create(model="policy", messages=[*task.messages], temperature=0.1)

@@ -12,6 +12,7 @@ from truing.api import train
 from truing.cli.export.export import export
 from truing.cli.inspect.tokens import tokens
 from truing.config import load_recipe
+from truing.errors import RecordError
 from truing.record import RunReader
 
 pytestmark = pytest.mark.integration
@@ -32,8 +33,8 @@ def one(rollout, task):
 def recipe(**env):
     program = {**PROGRAM["env"], "function": "dev/faults/agent_program.py:ask_thrice", **env}
     table = {**BASE_RECIPE, "stages": ["grpo"], "env": program, "chat": {"tool_prompt": "brief"}}
-    table["grpo"] = {"steps": 1, "prompts_per_step": 3, "group_size": 2, "learning_rate": 1e-3}
-    table["sampling"] = {"max_new_tokens": 12}
+    table["grpo"] = {"steps": 1, "prompts_per_step": 3, "group_size": 16, "learning_rate": 1e-3}
+    table["sampling"] = {"max_new_tokens": 1}
     return table
 
 
@@ -72,6 +73,14 @@ def test_a_program_is_trained_on_its_own_paid_conversations(first_run, tmp_path)
     for task, by_call in learned.items():
         expected = [message["content"] for message in demonstrations[task]]
         assert [said for _, said in sorted(by_call.items())] == expected[: len(by_call)]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"), [(["--min-reward", 2], "got: 1 as the highest reward"), ([], "needs --min-reward")]
+)
+def test_why_no_conversations_are_written(first_run, tmp_path, words, text):
+    with pytest.raises(RecordError, match=text):
+        run_command(export, first_run, "--conversations", tmp_path / "rows.jsonl", *words)
 
 
 def test_the_recipe_of_the_repository_loads():

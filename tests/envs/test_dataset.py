@@ -206,6 +206,11 @@ def test_a_file_of_its_own_for_evaluation(make, tmp_path):
         ({"prompt": "Two?", "solution": 2}, r"'answer' is not a column[\s\S]*answer_column = \"solution\""),
         ({"prompt": "Two?", "answer": None}, r"'answer' is empty in .*:1"),
         ({"prompt": "Two?", "messages": "Two?", "answer": 2}, "two columns for the prompt"),
+        (
+            {"messages": [{"role": "user", "content": "Two?"}, {"role": "assistant", "content": "2"}]}
+            | {"completion": "3", "answer": 2},
+            "has two demonstrations",
+        ),
         ({"prompt": 7, "answer": 2}, r"column 'prompt' of .*:1 cannot be used\n  got: 7"),
         ({"messages": [{"role": "assistant", "content": "Hi"}], "answer": 2}, "a message of the user"),
         ({"prompt": "Two?", "answer": {"is": 2}}, r"a reward cannot use column 'answer' of .*:1"),

@@ -7,7 +7,7 @@ import torch
 from recorded import samples_of
 
 from truing.envs.tools import ToolEpisode, tool
-from truing.errors import RolloutError
+from truing.errors import ProgramError, RolloutError
 from truing.record import RunReader
 from truing.trainer.incidents import incidents
 from truing.trainer.run import run
@@ -90,6 +90,30 @@ def test_a_rollout_that_was_left_alone_in_its_group_is_on_record_and_untrained(r
                 assert not row.policy_mask.any()
             else:
                 assert torch.isfinite(row.advantage[row.policy_mask]).all()
+
+
+def test_rollouts_that_failed_by_one_cause_are_one_incident():
+    def failed(name, why):
+        task = Task(f"t{name}", "f", ({"role": "user", "content": "?"},))
+        error = ProgramError(
+            f"the program of task 't{name}' crashed", got=f"Traceback {name}\n{why}", remedy="x"
+        )
+        rollout = Rollout(name, "g", task, (), "", Status.ERROR, None)
+        return dataclasses.replace(rollout, error=str(error))
+
+    made = [
+        failed("0", "ValueError: bug"),
+        failed("1", "ValueError: bug"),
+        failed("2", "openai.NotFoundError: b"),
+    ]
+    made += [failed("3", "killed"), failed("4", "ended")]
+    first, second, third = [text for _, text in incidents({each.rollout_id: each for each in made})]
+    assert first.startswith(
+        "2 rollouts have no reward and are not trained on; 0: the program of task 't0' crashed"
+    )
+    assert "ValueError: bug" in first
+    assert second.startswith("2 has no reward and is not trained on: ")
+    assert third.startswith("2 rollouts have no reward and are not trained on; 3: ")
 
 
 def test_incidents_name_the_rollout():

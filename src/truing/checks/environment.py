@@ -237,13 +237,14 @@ def _crash_finding(episode: TrialEpisode) -> Finding:
     """Return the finding for a failed episode, with the last line and location of its traceback."""
     failed = next(rollout for rollout in episode.rollouts if rollout.status is Status.ERROR)
     error = failed.error
-    if failed.crashed or "calls" in failed.outcome:
+    if "calls" in failed.outcome:
+        told, _, remedy = error.strip().rpartition("\n  remedy: ")
         return Finding(
             episode.task.task_id,
             "the program has no outcome",
-            " · ".join(line.strip() for line in error.strip().splitlines()),
+            " · ".join(line.strip() for line in (told or remedy).splitlines()),
             "a program that calls the policy and ends well",
-            "run the command by hand in a copy of the folder, against another model's API",
+            remedy if told else "",
         )
     frames = re.findall(r'File "(.+)", line (\d+), in (\S+)', error)
     location = " ({}:{}, in {})".format(*frames[-1]) if frames else ""

@@ -60,7 +60,8 @@ def demonstration_scores_full(trial: TrialRun) -> CheckResult:
     findings = [_low(episode, parts) for episode in graded if _earns_less(parts := judged.parts(episode))]
     findings += _unearned(judged, graded) if not findings else []
     undemonstrated = len(trial.tasks) - len(trial.demonstrated)
-    missing = f"demonstrations: {undemonstrated} tasks have none" if undemonstrated else ""
+    none = with_count(undemonstrated, "task has none", "tasks have none")
+    missing = f"demonstrations: {none}" if undemonstrated else ""
     return check_result(len(graded), findings, missing=judged.missing or missing, notes=_note(trial))
 
 

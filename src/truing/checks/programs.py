@@ -1,11 +1,13 @@
 """Check of programs: what one of each family asks of the policy, and what becomes of its calls."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from truing.algos.flatten import flatten
 from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.trial_episodes import TrialEpisode, TrialRun
+from truing.rollouts.programs.finished import OTHER_CONVERSATIONS
 from truing.types.status import Status
 from truing.utils.format import with_count
 
@@ -18,7 +20,7 @@ def programs_call(trial: TrialRun) -> CheckResult:
     ended = [(episode, answers) for episode, answers in run if episode.rollout.status is not Status.ERROR]
     findings = [finding for episode, _ in run for finding in _refusals(episode)]
     notes = [note for episode, answers in ended for note in _notes(episode, answers)]
-    return check_result(len(ended), findings, missing="" if ended else NONE_ENDED, notes=notes)
+    return check_result(len(ended), findings, missing="" if ended else NONE_ENDED, notes=dict.fromkeys(notes))
 
 
 def _by_answers(trial: TrialRun) -> Sequence[tuple[str, Sequence[TrialEpisode]]]:
@@ -60,3 +62,16 @@ def _notes(episode: TrialEpisode, answers: str) -> Iterator[str]:
             yield f"call {note['call']} has earlier answers in another form ({parts}): its sample goes on"
         if "untrained" in note:
             yield f"call {note['call']} is of a conversation that env.train leaves out"
+    yield from _longer_conversation(calls)
+
+
+def _longer_conversation(calls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence if a conversation that is left out has more calls than each that is trained."""
+    turns = Counter((note["conversation"], "untrained" in note) for note in calls)
+    trained = max((count for (_, left_out), count in turns.items() if not left_out), default=0)
+    others = max((count for (_, left_out), count in turns.items() if left_out), default=0)
+    if others > trained:
+        yield (
+            f"WARNING: a conversation of {with_count(others, 'call')} is not trained, and those that are have"
+            f" at most {trained}: {OTHER_CONVERSATIONS}"
+        )

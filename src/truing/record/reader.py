@@ -181,10 +181,13 @@ class RunReader:
         ends = [event.payload for event in self.events() if event.kind == "stopped"]
         if not ends:
             return RecordError(f"{self.run_dir} has no step yet", remedy="wait for its first step")
+        recipe = self.run_dir / RECIPE
+        given = "".join(f", {name}=…" for name in self.run_json().get("given_in_python", ()))
+        again = f'truing.train("{recipe}"{given})' if given else f"truing train {recipe}"
         return RecordError(
             f"{self.run_dir} ended before its first step",
             got=ends[-1].get("message") or ends[-1]["reason"],
-            remedy=f"mend that, and begin again: truing train {self.run_dir / RECIPE}",
+            remedy=f"mend that, and begin again: {again}",
         )
 
     def find_table(self, stage: str, step: int) -> StepTable:

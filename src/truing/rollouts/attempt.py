@@ -109,6 +109,6 @@ def _cap(message: Message, limit: int) -> Message:
     return {**message, "content": content, "lost_chars": cut_chars}
 
 
-def remedy_of(error: str) -> str:
-    """Return what to do about a rollout that failed; "" if its error says so itself."""
-    return "" if "remedy:" in error else TOOL_REMEDY
+def remedy_of(failed: Rollout) -> str:
+    """Return what to do about a rollout that failed; "" if its error says so, or is of a program."""
+    return "" if "remedy:" in failed.error or "calls" in failed.outcome else TOOL_REMEDY

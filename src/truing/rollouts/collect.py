@@ -13,7 +13,7 @@ from functools import partial
 from truing.chat import start_dialogue
 from truing.envs.base import MultiTurnEnv
 from truing.envs.program_env import ProgramEnv
-from truing.errors import DataError, NoReward, RewardCrash, SkipGroup
+from truing.errors import DataError, NoReward, RewardCrash, RewardError, RolloutError, SkipGroup
 from truing.rewards import GradeResult, prepare
 from truing.rollouts.attempt import Attempt
 from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
@@ -221,4 +221,20 @@ def _grade(rollout: Rollout, grade: GradeFn) -> Rollout:
         result = grade(rollout)
     except (RewardCrash, NoReward) as error:  # the run goes on without the rollout
         return replace(rollout, status=Status.ERROR, ended_by=EndedBy.ERROR, error=str(error))
+    except RewardError as error:
+        if "crash" not in rollout.outcome:
+            raise
+        why = str(_ungraded(rollout, error))  # the program left less than a reward may expect
+        return replace(rollout, status=Status.ERROR, ended_by=EndedBy.ERROR, error=why)
     return replace(rollout, reward=result.reward, reward_parts=result.parts, turn_rewards=result.turn_rewards)
+
+
+def _ungraded(rollout: Rollout, error: RewardError) -> RolloutError:
+    """Return the error of a rollout whose program ended at a refused call, if a reward cannot judge it."""
+    refused, how = rollout.outcome["refused"][0], rollout.outcome["crash"]
+    return RolloutError(
+        f"a reward cannot grade the program of task {rollout.task.task_id!r}, which {how} at a refused call",
+        got=f"{error}\nthe first refusal: {refused}",
+        expected="a number for what the program left until then",
+        remedy="catch the refusal and print the result so far, or let the reward grade an output of None",
+    )

@@ -111,11 +111,11 @@ def _with_reward(groups: list[RolloutGroup], minimum: int) -> list[Rollout]:
     graded = [[r for r in group.rollouts if r.status is not Status.ERROR] for group in groups]
     usable = [rollout for rollouts in graded if len(rollouts) >= minimum for rollout in rollouts]
     if not usable:
-        errors = [rollout.error for group in groups for rollout in group.rollouts if rollout.error]
+        failed = [rollout for group in groups for rollout in group.rollouts if rollout.error]
         raise RolloutError(
             "no rollout of this step has a usable reward",
-            got=f"{len(errors)} failed; the first one:\n{errors[0]}",
-            remedy=remedy_of(errors[0]),
+            got=f"{len(failed)} failed; the first one:\n{failed[0].error}",
+            remedy=remedy_of(failed[0]),
         )
     return usable
 

@@ -19,7 +19,7 @@ from truing.terminal.run_result import command_name
 from truing.terminal.throttle import Throttle
 from truing.terminal.waiting import Waiting
 from truing.types.step_table import StepTable
-from truing.utils.format import escape_lines
+from truing.utils.format import escape_lines, summary_of_error, with_count
 
 SECONDS_BETWEEN_LINES = 5.0
 """Minimum seconds between lines of steps without a terminal; the first and last are always printed."""
@@ -75,11 +75,9 @@ class EventPrinter:
         self.print_text(text, style="dim")
 
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
-        """Print an incident; of a traceback, its first and last line."""
-        lines = text.strip().splitlines()
-        summary = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+        """Print an incident; of a traceback, its first and last line, and the remedy."""
         where = f"{stage} {step + 1}: " if stage else ""
-        self.print_text(f"  {where}{what}: {summary}")
+        self.print_text(f"  {where}{what}: {summary_of_error(text)}")
 
     def on_rollback(
         self, stage: str, step: int, to: int, reason: str, kept: str, change: Sequence[str], **_: Any
@@ -129,7 +127,7 @@ class EventPrinter:
         """Print the result of an evaluation."""
         mean, _, basis = str(read_estimate(payload)).partition(" ")
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
-        rest += f"  ({len(failed)} tasks failed and are not counted)" if failed else ""
+        rest += f"  ({with_count(len(failed), 'task')} failed, not counted)" if failed else ""
         self.print_text(f"  {name}: reward ", (mean, "bold"), f" {basis}   {rest}")
         if passing := pass_at_text(read_pass_at(payload)):
             self.print_text(f"    {passing}")

@@ -68,12 +68,12 @@ def evaluation_of(
     """
     graded = {g.task.task_id: [r for r in g.rollouts if r.status is not Status.ERROR] for g in groups}
     by_task = {task: rollouts for task, rollouts in graded.items() if rollouts}
-    failed = {g.task.task_id: g.rollouts[0].error for g in groups if not graded[g.task.task_id]}
+    failed = {g.task.task_id: g.rollouts[0] for g in groups if not graded[g.task.task_id]}
     if len(by_task) < 2:
         first = next(iter(failed.values()))
         raise RolloutError(
             f"the evaluation {name} has rewards for fewer than two tasks: the other rollouts failed",
-            got=first,
+            got=first.error,
             remedy=remedy_of(first),
         )
     all_rollouts = [rollout for rollouts in by_task.values() for rollout in rollouts]
@@ -87,7 +87,7 @@ def evaluation_of(
         reward={task: float(np.mean([r.reward for r in rollouts])) for task, rollouts in by_task.items()},
         parts={part: float(np.mean(values)) for part, values in parts.items()},
         answers={g.task.task_id: [r.text for r in g.rollouts] for g in groups},
-        failed=failed,
+        failed={task: rollout.error for task, rollout in failed.items()},
         bounds=bounds,
         earned={task: [r.reward for r in rollouts] for task, rollouts in by_task.items()},
         passes_at=bounds[1] if passes_at is None and bounds else passes_at,

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 
 
@@ -22,6 +23,14 @@ def format_duration(seconds: float) -> str:
 def first_line(error: Exception) -> str:
     """Return the first line of a library's error; the rest is advice on its own options."""
     return str(error).strip().partition("\n")[0]
+
+
+def summary_of_error(text: str) -> str:
+    """Return an error in a line: its first line, the last of what it got, which says why, and the remedy."""
+    told, *parts = re.split(r"\n  (?=expected: |remedy: )", text.strip())
+    first, *got = told.splitlines()
+    remedies = [part.partition("\n")[0] for part in parts if part.startswith("remedy: ")]
+    return " … ".join([first, *got[-1:], *remedies[-1:]])
 
 
 def text_of_error(error: BaseException) -> str:

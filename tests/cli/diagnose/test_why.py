@@ -116,7 +116,7 @@ def test_every_command_that_is_suggested_can_be_typed(runs):
 
 def test_a_run_from_python_is_repeated_there(runs):
     history = run_history(runs / "ill")
-    assert check_recipe(history).text == f'truing.check("{runs / "ill" / "recipe.toml"}", rewards=…).print()'
+    assert check_recipe(history).text == f'print(truing.check("{runs / "ill" / "recipe.toml"}", rewards=…))'
     again = "truing.train again, with the same rewards=, and with sft.steps=9"
     assert train_again(history, {"sft.steps": 9}, "").text == again
     both = with_run(history, given_in_python=("env", "rewards"))

@@ -43,6 +43,14 @@ def test_a_command_says_what_ended_it(ended, command):
     assert "KeyError: 'CONFIG'" in str(error)
 
 
+def test_what_was_given_in_python_is_given_again(ended):
+    with pytest.raises(RecordError) as error:
+        diagnose_run(ended)
+    expected = f'mend that, and begin again: truing.train("{ended / "recipe.toml"}", env=…)'
+    assert error.value.remedy == expected
+    assert "ToolError" not in str(error.value)
+
+
 def test_a_run_that_has_not_ended_has_no_step_yet(ended, tmp_path):
     run = shutil.copytree(ended, tmp_path / "run")
     lines = (run / "events.jsonl").read_text().splitlines(keepends=True)

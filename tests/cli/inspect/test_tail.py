@@ -198,7 +198,7 @@ def test_an_evaluation_without_valid_tasks_is_printed(finished, tmp_path):
         handle.write(json.dumps({"time": 1.0, "kind": "eval", "payload": facts}) + "\n")
     out = io.StringIO()
     follow(RunWatcher(run), Console(file=out, width=80), once=True)
-    assert "later: reward nan of 0 tasks   exact nan  (1 tasks failed and are not counted)" in out.getvalue()
+    assert "later: reward nan of 0 tasks   exact nan  (1 task failed, not counted)" in out.getvalue()
 
 
 def test_a_run_of_another_version_has_no_scorecard(finished, tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from truing.cli.inspect.one_sample import choose_sample, choose_step, token_list
+from truing.cli.inspect.one_sample import choose_sample, choose_step, sample_facts, token_list
 from truing.cli.inspect.token_table import escape_token, render, token_table, token_view
 from truing.cli.inspect.tokens import tokens
 from truing.errors import ModelError, RecordError
@@ -167,6 +168,19 @@ def test_tokens_are_colored_by_origin_and_underlined_where_trained():
     assert text.plain == "What\\n\nx4"
     styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
     assert styles == {"What": "blue", "\\n": "bright_black", "x": "green underline", "4": "green"}
+
+
+def test_the_error_of_a_failed_rollout_is_shown():
+    table = make_step("grpo", 0, ["a"])
+    table.samples[0] = replace(table.samples[0], status=Status.ERROR, error="it crashed\n  got: \x1b")
+    facts = sample_facts(table, 0)
+    assert facts["error"] == "it crashed\n  got: \x1b"
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render(facts, [], token_list(table, 0, list("abcd")), all_tokens=False))
+    shown = console.file.getvalue()
+    assert "it crashed\n  got: \\x1b\n" in shown
+    assert "rollout error" in shown
+    assert "cut at the end of this sample False" in shown
 
 
 def test_render_is_pure_and_fits_a_narrow_terminal():

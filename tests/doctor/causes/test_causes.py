@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from truing.doctor.causes import tasks_too_hard
 from truing.doctor.causes.example import USUAL, example_history
 from truing.doctor.causes.explain import CAUSES, why
 from truing.doctor.causes.history import History
+from truing.doctor.causes.part_unearned import unearned
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.rules import RULES
 from truing.types.step_table import StepNumbers
@@ -62,3 +64,11 @@ def test_a_healthy_record_has_no_cause():
         "optimizer steps are too small",
     ]
     assert set(USUAL) <= {name for row in example_history().steps for name in row.metrics}
+
+
+def test_tasks_are_not_called_easy_where_no_rollout_earns_the_main_part():
+    history = unearned()
+    assert history.unearned == ("exact",)
+    answer = tasks_too_hard.judge(history)
+    assert answer.state == "cannot tell"
+    assert answer.because.endswith("all parts counted, but none is paid for exact")

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from truing.envs.program_env import ProgramEnv
-from truing.errors import ProgramError, RecipeError
+from truing.errors import ProgramCrash, ProgramError, RecipeError
 
 
 def test_outcome_of_a_program(make, run):
@@ -74,6 +74,19 @@ def test_a_crash_is_an_error_with_the_end_of_its_errors(make, run):
     assert run(make("import sys; sys.exit(3)", ok_codes=[0, 3]))["exit_code"] == 3
     with pytest.raises(ProgramError, match="crashed by signal 11"):
         run(make("import os; os.kill(os.getpid(), 11)"))
+
+
+def test_a_crash_leaves_an_outcome_unless_a_signal_ended_it(make, run):
+    with pytest.raises(ProgramCrash) as caught:
+        run(make("print(7); open('made', 'w').write('x'); exit(3)", files=["made"]))
+    outcome = caught.value.outcome
+    assert (outcome["output"], outcome["exit_code"], outcome["crash"]) == (7, 3, "crashed with exit code 3")
+    assert outcome["files"]["made"]["text"] == "x"
+    assert outcome["workspace"]
+    for code in ("import os; os.kill(os.getpid(), 11)", "exit(137)"):
+        with pytest.raises(ProgramError) as caught:
+            run(make(code))
+        assert not isinstance(caught.value, ProgramCrash)
 
 
 def test_a_missing_executable(make, run):

@@ -1,6 +1,7 @@
 """Functions as programs: in threads and in an event loop."""
 
 import asyncio
+import json
 import sys
 import threading
 import time
@@ -119,6 +120,9 @@ def test_a_function_that_raises(run, text):
         with pytest.raises(ProgramError, match="raised") as caught:
             env.run(TASK, ACCESS, "r")
         assert text in caught.value.got
+        assert caught.value.outcome["output"] is None
+        first = caught.value.got.partition("File ")[2]
+        assert first.startswith(f'"{__file__}"')
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,20 @@ def test_a_program_of_a_caller_is_an_environment(attempt):
     assert (env.at_once, list(env.tasks("train")), list(env.tasks("eval"))) == (3, [TASK], [])
     rollout = attempt(TASK, "text", outcome=env.run(TASK, ACCESS, "r"))
     assert grade(rollout, env.rewards).reward == 1.0
+
+
+def test_rows_of_a_function(tmp_path):
+    said = [{"role": role, "content": role} for role in ("user", "assistant", "user", "assistant")]
+    rows = [{"prompt": str(i), "level": i} for i in range(8)] + [{"messages": said, "level": 9}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    env = truing.Program(sleeps, tasks=str(tmp_path / "rows.jsonl"), rewards=[reward])
+    assert (
+        "columns of data that only your function, in task.info, and your reward functions get: level"
+        in env.notes
+    )
+    tasks = [*env.tasks("train"), *env.tasks("eval")]
+    (demonstration,) = [task.demonstration for task in tasks if task.demonstration]
+    assert len(demonstration) == 2
 
 
 def test_wrong_options_and_arguments():

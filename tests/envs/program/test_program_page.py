@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+from dataclasses import replace
 
 import pytest
 from folders import ROOT
@@ -22,8 +23,9 @@ def example(tmp_path, monkeypatch):
     (tmp_path / "agent").mkdir()
     monkeypatch.delitem(sys.modules, "reward", raising=False)
     blocks = re.findall(r"```(?:python|json|toml)\n(.*?)```", PAGE, re.DOTALL)
-    for name, text in zip(("agent/agent.py", "tasks.jsonl", "reward.py", "agent.toml"), blocks, strict=True):
-        assert f"`{name}`" in PAGE
+    names = ("agent/agent.py", "tasks.jsonl", "reward.py", "agent.toml", "function.py")
+    for name, text in zip(names, blocks, strict=True):
+        assert f"`{name}`" in PAGE or name == "function.py"
         (tmp_path / name).write_text(text, encoding="utf-8")
     return resolve(tomllib.loads((tmp_path / "agent.toml").read_text()), env_problems)
 
@@ -37,6 +39,16 @@ def test_the_example_of_the_page(example, model, attempt):
     asked = model.asked[0]["messages"][-1]["content"]
     assert asked == f"{task.messages[-1]['content']} Reply with the number only."
     assert grade(attempt(task, "", outcome=outcome), env.rewards).reward == 1.0
+
+
+def test_the_function_of_the_page(example, model):
+    keys = {"function": "function.py:run", "data": "tasks.jsonl", "rewards": example.env["rewards"]}
+    env = make_env("program", keys)
+    task = replace(env.tasks("train")[0], info={"unit": "metres"})
+    model.replies += [{"content": "42"}]
+    outcome = env.run(task, Access(f"http://127.0.0.1:{model.server_port}", "k"), "page")
+    assert outcome["output"] == {"answer": "42"}
+    assert model.asked[0]["messages"][-1]["content"].endswith(" Reply with the number only, in metres.")
 
 
 def test_the_keys_of_the_hubs(monkeypatch):

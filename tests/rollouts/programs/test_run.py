@@ -16,15 +16,16 @@ from truing.config import EpisodeConfig
 from truing.engines.local.engine import LocalEngine
 from truing.envs.program_env import CallRules
 from truing.envs.tools import ToolEpisode, tool
-from truing.errors import ProgramError
+from truing.errors import ProgramCrash, ProgramError, RewardError
 from truing.rewards import GradeResult
+from truing.rollouts.attempt import remedy_of
 from truing.rollouts.collect import collect
 from truing.rollouts.episode_context import EpisodeContext
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingParams
-from truing.types.status import Status
+from truing.types.status import EndedBy, Status
 
 QUESTION = {"role": "user", "content": "find it"}
 TASK = Task("t", "f", (QUESTION,), tools=(look.spec,))
@@ -99,12 +100,15 @@ def context_of(chat, env, tiny, **sampling):
     return EpisodeContext(chat, env, params, EpisodeConfig(), tiny.context_length)
 
 
-def rollouts(chat, env, tiny, source=None, task=TASK, count=3):
+def paid(rollout):
+    return GradeResult(1.0, {"one": 1.0})
+
+
+def rollouts(chat, env, tiny, source=None, task=TASK, count=3, grade=paid):
     context = context_of(chat, env, tiny)
     if source is None:
         engine = LocalEngine(tiny.model, context_length=tiny.context_length)
         source = PolicyTurns(engine, context.sampling_params, torch.empty(0, dtype=torch.long))
-    grade = lambda rollout: GradeResult(1.0, {"one": 1.0})  # noqa: E731
     (group,) = collect([task], group_size=count, context=context, turn_source=source, grade=grade, key=("k",))
     return group.rollouts
 
@@ -153,10 +157,55 @@ def test_a_program_that_crashes_has_no_reward_and_the_others_have(chat, tiny):
     assert all(rollout.reward == 1.0 for rollout in made if rollout is not crashed)
 
 
+def loops(task, client):
+    """Ask without end, and crash where a call is refused."""
+    try:
+        while True:
+            ask(client)
+    except APIStatusError as error:
+        crash = ProgramCrash("the program exited with code 1")
+        crash.outcome = {"output": None, "crash": "crashed with exit code 1"}
+        raise crash from error
+
+
+def test_a_program_that_crashes_at_a_limit_is_truncated_and_graded(chat, tiny):
+    env = Programs(loops, calls=CallRules(max_calls=2))
+    for rollout in rollouts(chat, env, tiny):
+        assert (rollout.status, rollout.ended_by) == (Status.TRUNCATED, EndedBy.TURNS)
+        assert (rollout.reward, rollout.error, rollout.crashed) == (1.0, "", False)
+        assert "max_calls = 2" in rollout.outcome["refused"][0]
+        assert len(rollout.outcome["calls"]) == 2
+
+
+def test_a_reward_that_cannot_judge_what_such_a_program_left_fails_its_rollout_alone(chat, tiny):
+    def grade(rollout):
+        raise RewardError("reward 'right' raised TypeError")
+
+    env = Programs(loops, calls=CallRules(max_calls=2))
+    rollout, *_ = rollouts(chat, env, tiny, grade=grade)
+    assert (rollout.status, rollout.crashed) == (Status.ERROR, False)
+    assert "max_calls = 2" in rollout.error
+    assert "catch the refusal" in rollout.error
+    assert "ok_codes" not in rollout.error
+    with pytest.raises(RewardError, match="TypeError"):
+        rollouts(chat, Programs(lambda task, client: {"said": ask(client).id}), tiny, grade=grade)
+
+
 def test_a_program_without_a_call_has_no_reward(chat, tiny):
     (rollout,) = rollouts(chat, Programs(lambda task, client: None), tiny, count=1)
     assert rollout.status is Status.ERROR
-    assert rollout.error == "the program made no call"
+    assert rollout.error.startswith("the program made no call\n  remedy: it calls the policy")
+
+
+def test_answers_that_are_not_trained_name_what_trains_them(chat, tiny):
+    nothing = CallRules(trains=lambda call, first: False)
+    (rollout,) = rollouts(
+        chat, Programs(lambda task, client: ask(client) and None, calls=nothing), tiny, count=1
+    )
+    assert rollout.status is Status.ERROR
+    assert rollout.error.startswith("the program got no answer that is trained\n")
+    assert 'env.train = "all" with env.train_system = ' in rollout.error
+    assert remedy_of(rollout) == ""
 
 
 class SlowTurns(DemonstrationTurns):

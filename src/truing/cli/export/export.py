@@ -51,7 +51,7 @@ def export(
 
 def _write_conversations(run: Path, out: Path, min_reward: float | None, as_json: bool) -> None:
     """Write the rows of the run's data that a program has a paid rollout of, with the policy's answers."""
-    from truing.analysis.demonstrations import best_answers
+    from truing.analysis.demonstrations import best_answers, highest_reward
     from truing.config import load_recipe
     from truing.doctor.report.token_texts import run_tokenizer
     from truing.envs.program.config import ProgramConfig
@@ -61,20 +61,26 @@ def _write_conversations(run: Path, out: Path, min_reward: float | None, as_json
     from truing.utils.jsonl import dump_json
 
     env = dict(load_recipe(run / "recipe.toml").env)
-    if env.pop("name", None) != "program" or min_reward is None:
+    if env.pop("name", None) != "program":
         raise RecordError(
-            "these conversations cannot be written",
-            got=f"{run}, --min-reward {min_reward}",
-            expected='a run with [env] name = "program", and the reward that a rollout must have',
+            f"the conversations of {run} cannot be written", expected='a run with [env] name = "program"'
+        )
+    if min_reward is None:
+        raise RecordError(
+            "--conversations needs --min-reward",
+            expected="the smallest reward of a rollout that becomes a demonstration",
             remedy="add --min-reward 1, say",
         )
+    reader = RunReader(run)
     tokens = run_tokenizer(run).added_tokens_decoder.values()
-    answers = best_answers(RunReader(run), min_reward, [token.content for token in tokens if token.special])
+    answers = best_answers(reader, min_reward, [token.content for token in tokens if token.special])
     rows = list(demonstrated_rows(ProgramConfig(**env), answers))
     if not rows:
+        highest = highest_reward(reader)
         raise RecordError(
             f"no recorded rollout of {run} with a reward of {min_reward:g} or more can be demonstrated",
-            expected="one whose answers are text without special tokens",
+            got="no rollout with a reward" if highest is None else f"{highest:g} as the highest reward",
+            expected="one whose answers are text, without special tokens and bytes that are no text",
             remedy="lower --min-reward, or sample with a stronger model first",
         )
     out.write_bytes(b"".join(dump_json(row) + b"\n" for row in rows))

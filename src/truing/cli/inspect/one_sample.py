@@ -88,6 +88,7 @@ def sample_facts(table: StepTable, index: int) -> dict[str, Any]:
         "status": sample.status,
         "reward": sample.reward,
         "truncated": sample.truncated,
+        "error": sample.error,
         "reward_parts": dict(sample.reward_parts),
         # false if no loss term has a gradient
         "computed": bool(table.stream("new_logprob")[table.part(index)].isfinite().any()),

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truing.types.token import Excluded, Origin
-from truing.utils.format import escape_control, with_count
+from truing.utils.format import escape_control, escape_lines, with_count
 
 COLOURS = {
     Origin.PROMPT: "blue",
@@ -27,7 +27,7 @@ TERM_NUMBERS = {"kl": "ref", "value": "value"}
 
 CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 
-TITLES = {"update": "step"}
+TITLES = {"update": "step", "status": "rollout", "truncated": "cut at the end of this sample"}
 """By fact of the sample: its title, if that is not its name in JSON."""
 
 Token = Mapping[str, Any]
@@ -44,11 +44,13 @@ def render(
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
-    facts = "  ".join(f"{TITLES.get(name, name)} {value}" for name, value in sample_facts.items())
+    told = {name: value for name, value in sample_facts.items() if name != "error"}
+    facts = "  ".join(f"{TITLES.get(name, name)} {value}" for name, value in told.items())
     head = Text(escape_control(facts), style="bold")
+    error = [Text(escape_lines(sample_facts["error"]), style="red")] if sample_facts.get("error") else []
     lines = [_call_line(call, of_sample=call["sample_id"] == sample_facts["sample_id"]) for call in calls]
     tokens = token_view(token_facts), Text(), token_table(token_facts, all_tokens=all_tokens)
-    return Group(head, *lines, legend, Text(), *tokens)
+    return Group(head, *error, *lines, legend, Text(), *tokens)
 
 
 def _call_line(call: Mapping[str, Any], *, of_sample: bool) -> Text:

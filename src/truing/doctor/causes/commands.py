@@ -38,7 +38,7 @@ def check_recipe(history: History) -> Advice:
         return Advice("grade a right answer with the reward function")
     if given := history.run.given_in_python:
         same = ", ".join(f"{name}=…" for name in given)
-        return Advice(f'truing.check("{history.source / "recipe.toml"}", {same}).print()', 0.0)
+        return Advice(f'print(truing.check("{history.source / "recipe.toml"}", {same}))', 0.0)
     return Advice(command(history, "check", "--static"), 0.0)
 
 

@@ -38,6 +38,9 @@ def judge(history: History) -> Answer:
     if not history.grouped:
         because = f"{wrong:.0%} of rollouts are wrong"
     if wrong < (MANY if history.grouped else NEARLY_ALL):
+        if history.unearned:
+            unearned = " or ".join(history.unearned)
+            return Answer("cannot tell", f"{because}, all parts counted, but none is paid for {unearned}")
         return Answer("ruled out", because)
     groups = groups_of(history)
     if groups and statistics.fmean(each.alike for each in groups) >= MANY:

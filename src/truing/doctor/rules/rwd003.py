@@ -12,7 +12,8 @@ How it is measured: Rollouts with an error status or without a reward ÷ all sam
 Healthy look-alikes: A tool that refuses a wrong call informs the policy: that is not a failure. A cut rollout
 has a reward. A demonstration has none. A failed rollout now and then.
 
-Fix: Read the traceback in the record, and fix the tool, or the environment. If only time runs out, raise
+Fix: Read the error of a failed rollout (`truing tokens RUN --sample ID` shows it), and fix the tool, the
+program or the environment. If only time runs out, raise
 its limit, or return the tool's partial result. Let a reward function return a number for every rollout, 0
 for an answer that it cannot read, in place of None.
 

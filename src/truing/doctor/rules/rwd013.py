@@ -8,7 +8,8 @@ lower, and the policy learns to avoid what it said before the crash, which may h
 How it is measured: The thread that runs a program notes that it crashed. Such a rollout must have no reward.
 
 Healthy look-alikes: An exit code that the recipe allows (`env.ok_codes`) is no crash. A program that ends
-well after a call was refused has a reward.
+well after a call was refused has a reward. So has one that fails after a limit of the recipe refused its call
+(`env.max_calls`, say): most clients raise there, its rollout is truncated, and what it left is graded.
 
 Fix: Give a rollout whose program crashed no reward, and leave it out of the baseline of its group.
 

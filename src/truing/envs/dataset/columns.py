@@ -45,7 +45,7 @@ class Columns:
         if missing := [*self._missing(row)]:
             raise _missing_error(row, missing)
         config, read = self._config, {"chat_template_kwargs"}
-        prompt_column = self._prompt_column(row)
+        prompt_column = self.prompt_column(row)
         answer = self._answer(row, read)
         completion = self._optional("completion", row, read)
         self._optional("tools", row, read)
@@ -74,6 +74,19 @@ class Columns:
         )
         return task, said
 
+    def prompt_column(self, row: Row) -> str:
+        """Return the column of the prompt."""
+        if self._config.prompt_column is not None:
+            return self._config.prompt_column
+        found = [name for name in PROMPTS if row.values.get(name) is not None]
+        if len(found) == 2:
+            raise DataError(
+                f"{row.where} has two columns for the prompt",
+                got="prompt and messages",
+                remedy='choose one: set env.prompt_column = "prompt" or "messages"',
+            )
+        return found[0]
+
     def split_key(self, row: Row, task: Task) -> str:
         """Return what keeps rows in one split: the value of ``split_column``, or the prompt."""
         column = self._config.split_column
@@ -95,19 +108,6 @@ class Columns:
     def _name(self, role: str) -> str:
         """Return the column of a role."""
         return getattr(self._config, f"{role}_column") or role
-
-    def _prompt_column(self, row: Row) -> str:
-        """Return the column of the prompt."""
-        if self._config.prompt_column is not None:
-            return self._config.prompt_column
-        found = [name for name in PROMPTS if row.values.get(name) is not None]
-        if len(found) == 2:
-            raise DataError(
-                f"{row.where} has two columns for the prompt",
-                got="prompt and messages",
-                remedy='choose one: set env.prompt_column = "prompt" or "messages"',
-            )
-        return found[0]
 
     def _answer(self, row: Row, read: set[str]) -> Any:
         """Return the right answer, which all rewards can use; None if it has none and none reads it."""

@@ -12,6 +12,8 @@ ONE_ANSWER = "text, or one message of the assistant"
 ONE_ANSWER_REMEDY = "for several turns with tools, write an environment (`truing explain tasks`)"
 SEVERAL_ANSWERS = "text, or messages of the assistant, one for each call that the program makes"
 SEVERAL_ANSWERS_REMEDY = "leave out what the program says itself: results of tools, further questions"
+ONE_DEMONSTRATION = "a prompt that ends with the user, or no completion"
+ONE_DEMONSTRATION_REMEDY = "remove the assistant's turns that end the prompt, or the completion"
 TRAINED = "a last message of the assistant that is to be trained"
 
 
@@ -44,6 +46,13 @@ def prompt_and_demonstration(
             f"{read.where} has no prompt that asks something",
             got=roles,
             expected="a message of the user in the prompt",
+        )
+    if has_completion and prompt[-1]["role"] == "assistant":
+        raise DataError(
+            f"{read.where} has two demonstrations: its prompt ends with an answer, beside the completion",
+            got=roles,
+            expected=ONE_DEMONSTRATION,
+            remedy=ONE_DEMONSTRATION_REMEDY,
         )
     if (len(answers) > 1 and not several_turns) or any(each["role"] != "assistant" for each in answers):
         raise DataError(

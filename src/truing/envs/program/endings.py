@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from truing.envs.program.config import ProcessConfig
-from truing.errors import ProgramError
+from truing.errors import ProgramCrash, ProgramError
 from truing.types.rollout import Task
 from truing.utils.parse import is_deep, parse_finite_json
 
@@ -13,6 +13,16 @@ SHOWN = 2000
 
 TEXT = 4000
 """Characters of the end of a program's output in its outcome."""
+
+
+BY_HAND = (
+    "its errors say why; run the command by hand in a copy of the folder, against another model's API;"
+    " env.ok_codes has exit codes that are no crash"
+)
+"""What to do about a crash."""
+
+FIRST_OF_SIGNALS = 128
+"""Exit codes from here on say that a signal ended a program, in a shell or a container."""
 
 
 def outcome_of(
@@ -29,10 +39,14 @@ def outcome_of(
     Raises:
         ProgramError: It did not start, exceeded a limit, or crashed.
     """
-    if result["ended"] is not None or result["code"] not in config.ok_codes:
-        raise _error(result, config, f"the program of task {task.task_id!r}")
+    what = f"the program of task {task.task_id!r}"
+    if result["ended"] is not None:
+        raise _limit_error(result, config, what)
     stdout = result["stdout"].replace(workspace, ".")
-    return {"exit_code": result["code"], "output": last_value(stdout), "text": stdout[-TEXT:]}
+    outcome = {"exit_code": result["code"], "output": last_value(stdout), "text": stdout[-TEXT:]}
+    if result["code"] not in config.ok_codes:
+        raise _crash(result, config, what, outcome)
+    return outcome
 
 
 def last_value(stdout: str) -> Any:
@@ -44,8 +58,8 @@ def last_value(stdout: str) -> Any:
     return None if is_deep(value) else value
 
 
-def _error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> ProgramError:
-    """Return the error of a program that exceeded a limit or crashed."""
+def _limit_error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> ProgramError:
+    """Return the error of a program that did not start, or was ended."""
     ended = result["ended"]
     if ended == "start":
         return ProgramError(
@@ -69,16 +83,23 @@ def _error(result: Mapping[str, Any], config: ProcessConfig, what: str) -> Progr
         "long_paths": ("made folders whose paths are too long for the system", "nest fewer folders"),
         "max_disk": (f"filled more than env.max_disk = {config.max_disk}", "write less, or raise it"),
     }
-    happened, remedy = limits[ended] if ended else _crash(result, config)
+    happened, remedy = limits[ended]
     return ProgramError(f"{what} {happened}", got=_last_lines(result), remedy=remedy)
 
 
-def _crash(result: Mapping[str, Any], config: ProcessConfig) -> tuple[str, str]:
-    """Return how a program crashed, and the remedy."""
-    code, remedy = result["code"], "its errors say why; env.ok_codes has exit codes that are no crash"
+def _crash(
+    result: Mapping[str, Any], config: ProcessConfig, what: str, outcome: Mapping[str, Any]
+) -> ProgramError:
+    """Return the error of a program that crashed; one that no signal ended has left an outcome."""
+    code, remedy = result["code"], BY_HAND
     if config.memory is not None and ("MemoryError" in result["stderr"] or code < 0 or code == 137):
         remedy = f"if it needs more memory than env.memory = {config.memory}, raise it; else {remedy}"
-    return f"crashed by signal {-code}" if code < 0 else f"crashed with exit code {code}", remedy
+    happened = f"crashed by signal {-code}" if code < 0 else f"crashed with exit code {code}"
+    kind = ProgramCrash if 0 <= code < FIRST_OF_SIGNALS else ProgramError
+    error = kind(f"{what} {happened}", got=_last_lines(result), remedy=remedy)
+    if isinstance(error, ProgramCrash):
+        error.outcome = {**outcome, "crash": happened}
+    return error
 
 
 def _last_lines(result: Mapping[str, Any]) -> str:

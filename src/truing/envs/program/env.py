@@ -16,7 +16,7 @@ from truing.envs.program.config import CallOptions, ProgramConfig, ProgramOption
 from truing.envs.program.function_program import FunctionProgram, RunProgram
 from truing.envs.program.workspace import Workspaces, check_workspace, recorded_files
 from truing.envs.program_env import Access
-from truing.errors import RecipeError
+from truing.errors import ProgramCrash, RecipeError
 from truing.rewards import RewardFn, Rewards, rewards_by_name
 from truing.types.rollout import Task
 from truing.utils.format import did_you_mean
@@ -24,6 +24,10 @@ from truing.utils.workspaces import use_workspaces_root, workspaces_root
 
 RUNNING = ("calls", "_program", "_workspaces")
 """What a copy that computes rewards in another process does not need: it runs no program."""
+
+OF_COMMANDS = "only your programs, in their task files, and your reward functions get"
+OF_FUNCTIONS = "only your function, in task.info, and your reward functions get"
+"""What becomes of columns that no key names."""
 
 
 class ProgramKind(Protocol):
@@ -55,7 +59,14 @@ class Programs:
     def run(self, task: Task, access: Access, name: str) -> Mapping[str, Any]:
         """Run a program to its end, and return its outcome."""
         workspace = self._workspaces.new(name, task)
-        outcome = self._program.run(task, access, workspace)
+        try:
+            return self._left(workspace, self._program.run(task, access, workspace))
+        except ProgramCrash as crash:
+            crash.outcome = self._left(workspace, crash.outcome)
+            raise
+
+    def _left(self, workspace: Path, outcome: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an outcome with what is in the workspace."""
         check_workspace(workspace)
         return {**outcome, "files": recorded_files(workspace, self._files), "workspace": workspace.name}
 
@@ -98,7 +109,17 @@ class ProgramDataset(Programs, Dataset):
         Programs.__init__(self, program, config, Workspaces(config.folder, config.disk_bytes), config.files)
 
     def _unread(self) -> str:
-        return "only your programs, in their task files, and your reward functions get"
+        assert isinstance(self.config, ProgramConfig)
+        return OF_FUNCTIONS if self.config.function else OF_COMMANDS
+
+
+class _Rows(Dataset):
+    """The rows of functions."""
+
+    several_turns = True
+
+    def _unread(self) -> str:
+        return OF_FUNCTIONS
 
 
 class Program(Programs):
@@ -131,7 +152,7 @@ class Program(Programs):
         self.rewards = rewards_by_name(rewards)
         self._tasks: dict[Split, Sequence[Task]] = {"train": (), "eval": eval_tasks}
         if isinstance(tasks, str):
-            rows = Dataset(DatasetConfig(data=tasks))
+            rows = _Rows(DatasetConfig(data=tasks))
             self.notes = rows.notes
             self._tasks = {"train": rows.tasks("train"), "eval": eval_tasks or rows.tasks("eval")}
         else:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.envs.program_env import Access
-from truing.errors import ProgramError, RecipeError
+from truing.errors import ProgramCrash, ProgramError, RecipeError
 from truing.types.rollout import Task
 from truing.utils.deep_copy import deep_copy
 from truing.utils.parse import MAX_DEPTH, is_deep, parse_finite_json
@@ -32,6 +32,10 @@ SHOWN = 2000
 
 class _OverdueError(Exception):
     """A coroutine reached its time limit."""
+
+
+class _RaisedError(Exception):
+    """A coroutine raised its cause: an exit would end the loop of all, a TimeoutError lose its traceback."""
 
 
 class FunctionProgram:
@@ -118,11 +122,12 @@ class FunctionProgram:
         if isinstance(error, _OverdueError):
             limit = f"env.timeout = {self._timeout:g} s"
             raise ProgramError(f"{what} ran longer than {limit}", remedy="allow it more seconds")
+        if isinstance(error, _RaisedError):
+            error = error.__cause__
         if isinstance(error, ProgramError):  # which says itself why there is no reward
             raise error
         if error is not None:
-            trace = "".join(traceback.format_exception(error))
-            raise ProgramError(f"{what} raised {type(error).__name__}", got=trace[-SHOWN:]) from error
+            raise _crash(what, error) from error
         return future.result()
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
@@ -135,18 +140,27 @@ class FunctionProgram:
             return self._loop
 
 
+def _crash(what: str, error: BaseException) -> ProgramCrash:
+    """Return the error of a function that raised, with its traceback from the first line of the user's on."""
+    happened, frames = f"raised {type(error).__name__}", error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    trace = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    crash = ProgramCrash(f"{what} {happened}", got=trace[-SHOWN:], remedy="mend the function where it raised")
+    crash.outcome = {"output": None, "crash": happened}
+    return crash
+
+
 async def _limited(coroutine: Coroutine[Any, Any, Any], seconds: float) -> Any:
     """Return the result of a coroutine within some seconds."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
             return await coroutine
-    except TimeoutError:
-        if limit.expired():
+    except (TimeoutError, SystemExit, KeyboardInterrupt) as error:
+        if isinstance(error, TimeoutError) and limit.expired():
             raise _OverdueError from None
-        raise
-    except (SystemExit, KeyboardInterrupt) as error:  # these would end the loop of all
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        raise _RaisedError from error
 
 
 def _stored(result: Any, what: str) -> Any:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from truing.chat import start_dialogue
+from truing.errors import ProgramError
 from truing.rollouts.attempt import empty_turn
 from truing.rollouts.call_queue import CallQueue
 from truing.rollouts.programs.call import RolloutCall
@@ -14,6 +15,12 @@ from truing.rollouts.programs.rollout import ProgramRollout
 from truing.types.message import Message, hash_of_message, hash_of_outcome
 from truing.types.rollout import FIRST_CONVERSATION, Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
+
+OTHER_CONVERSATIONS = (
+    'env.train = "all" with env.train_system = "…", a text of its system message, trains a conversation'
+    " that does not begin with the first call"
+)
+"""How to train what ``train = "first"`` leaves out."""
 
 
 def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
@@ -100,14 +107,29 @@ def _end(program: ProgramRollout, trained: Sequence[RolloutCall]) -> tuple[Statu
     if program.error:
         return Status.ERROR, EndedBy.ERROR, program.error
     if not trained:
-        what = "got no answer that is trained" if program.calls else "made no call"
-        refusal = f"; refused: {program.refused[0]}" if program.refused else ""
-        return Status.ERROR, EndedBy.ERROR, f"the program {what}{refusal}"
+        return Status.ERROR, EndedBy.ERROR, str(_untrained(program))
     if program.limit is not None:
         return Status.TRUNCATED, program.limit, ""
     if _turn(trained[-1]).finish_reason is FinishReason.LENGTH:
         return Status.TRUNCATED, EndedBy.LENGTH, ""
     return Status.DONE, EndedBy.ENVIRONMENT, ""
+
+
+def _untrained(program: ProgramRollout) -> ProgramError:
+    """Return the error of a rollout without an answer that is trained."""
+    if program.refused:
+        remedy = "change the program, or the recipe"
+    elif not program.calls:
+        remedy = "it calls the policy at the address and with the key that it is given"
+    elif any(call.conversation.trained for call in program.calls):
+        remedy = "it waits for its answers"
+    else:
+        remedy = OTHER_CONVERSATIONS
+    return ProgramError(
+        f"the program {'got no answer that is trained' if program.calls else 'made no call'}",
+        got=f"refused: {program.refused[0]}" if program.refused else None,
+        remedy=remedy,
+    )
 
 
 def _note(program: ProgramRollout, call: RolloutCall) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from truing.endpoint.calls import CallRefused
 from truing.envs.program_env import Access, ProgramEnv
-from truing.errors import ProgramError
+from truing.errors import ProgramCrash, ProgramError
 from truing.rollouts.call_queue import CallQueue, PendingCall
 from truing.rollouts.endpoint import ProgramEndpoint
 from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
@@ -105,7 +105,7 @@ def _running(
             for rollout in rollouts:
                 task = deep_copy(rollout.task, f"task {rollout.task.task_id}")
                 access = Access(endpoint.server.url, keys[rollout.name])
-                future = pool.submit(_run, env, endpoint.calls, task, access, rollout.name)
+                future = pool.submit(_run, env, endpoint.calls, task, access, rollout)
                 future.add_done_callback(lambda _: endpoint.calls.wake())
                 running[future] = rollout
             yield running
@@ -117,15 +117,23 @@ def _running(
                     endpoint.calls.end(rollout.name)
 
 
-def _run(env: ProgramEnv, calls: CallQueue, task: Task, access: Access, name: str) -> Mapping[str, Any]:
-    """Run a program; what it left is noted here too, where the doctor finds it whatever becomes of it."""
+def _run(
+    env: ProgramEnv, calls: CallQueue, task: Task, access: Access, rollout: ProgramRollout
+) -> Mapping[str, Any]:
+    """Run a program; what it left is noted here too, where the doctor finds it whatever becomes of it.
+
+    A program that ends with an error after a limit of the recipe refused a call has not crashed: most clients
+    raise there. It leaves what it has until then.
+    """
     try:
-        outcome = env.run(task, access, name)
-        calls.note_outcome(access.key, outcome)
-        return outcome
-    except ProgramError:
-        calls.note_crash(name)
-        raise
+        outcome = env.run(task, access, rollout.name)
+    except ProgramError as error:
+        if not isinstance(error, ProgramCrash) or rollout.limit is None:
+            calls.note_crash(rollout.name)
+            raise
+        outcome = error.outcome
+    calls.note_outcome(access.key, outcome)
+    return outcome
 
 
 def _begin(

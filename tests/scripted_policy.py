@@ -35,8 +35,8 @@ class Policy:
             future.set_result(said)
         return future
 
-    def settle(self, key, call, reply, delivered):
-        self.settled.append((key, reply.id, delivered))
+    def settle(self, key, call, reply, said):
+        self.settled.append((key, reply.id, said is not None))
 
     @property
     def call(self):

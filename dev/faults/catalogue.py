@@ -235,6 +235,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     124: _by("a program that crashed has a reward", "RWD013"),
     125: _by("a program reads another answer than the policy gave", "TOL003"),
+    126: _by("a program's request is answered otherwise than it asks, or trained otherwise", "TOL004"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

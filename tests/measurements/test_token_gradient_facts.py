@@ -18,4 +18,26 @@ from truing.measurements.weight_digests import weights_due_to_move
 def test_a_weight_must_move_where_its_update_is_more_than_a_digit(size, gradient, rate, moves):
     weight = torch.nn.Parameter(torch.full((4,), size))
     weight.grad = torch.full((4,), gradient)
-    assert weights_due_to_move({"w": weight}, 0, rate) == (["w"] if moves else [])
+    optimizer = torch.optim.AdamW([weight], lr=rate)
+    assert weights_due_to_move({"w": weight}, 0, optimizer) == (["w"] if moves else [])
+
+
+@pytest.mark.parametrize(("rate", "moves"), [(1e-6, False), (1e-3, True)])
+def test_moments_of_larger_gradients_leave_less_than_a_digit(rate, moves):
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.AdamW([weight], lr=rate, betas=(0.9, 0.999), weight_decay=0.01)
+    for step in range(200):
+        weight.grad = torch.full((4,), 1.0 if step < 100 else 1e-3)
+        if step == 199:
+            break
+        optimizer.step()
+    due, before = weights_due_to_move({"w": weight}, 0, optimizer), weight.detach().clone()
+    optimizer.step()
+    assert due == (["w"] if moves else [])
+    assert moves is bool((weight != before).any())
+
+
+def test_a_weight_that_the_optimizer_does_not_hold_must_move():
+    weight, other = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.full((4,), 1e-3)
+    assert weights_due_to_move({"w": weight}, 0, torch.optim.AdamW([other], lr=1e-3)) == ["w"]

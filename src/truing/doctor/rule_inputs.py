@@ -69,6 +69,7 @@ INPUTS: Mapping[str, str] = {
     "facts.program_ends": "which programs crashed",
     "facts.program_calls": "answers that programs got, and the turns of samples",
     "facts.program_answers": "answers as the endpoint wrote them",
+    "facts.program_requests": "requests as the endpoint received them",
     "facts.replies": "the environment's messages, as rollouts read them and as their episodes gave them",
     "facts.prompts": "prompts, rendered again from their tasks",
     "facts.declared_weights": "the weights that train, and those that the recipe declares",

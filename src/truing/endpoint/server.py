@@ -47,7 +47,7 @@ class EndpointServer:
 
         Args:
             answer: gives the reply to a call.
-            settled: learns whether a reply was delivered.
+            settled: learns whether a reply was delivered, and what was written.
             model: the name of the policy in the list of models.
             host: the address to listen at.
             port: the port; 0 takes a free one.
@@ -61,11 +61,6 @@ class EndpointServer:
         """Where it listens, without a path."""
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    @property
-    def altered(self) -> frozenset[str]:
-        """The ids of replies that were written in another form than the policy gave them."""
-        return frozenset(self._shared.altered)
 
     def raise_failure(self) -> None:
         """Raise the first error of the run that a request met, if there is one."""

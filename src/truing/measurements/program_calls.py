@@ -7,12 +7,13 @@ from typing import Literal
 
 from truing.measurements.measurement import Measurement
 from truing.types.facts import Facts
+from truing.types.model_call import ModelCall, WrittenAnswer
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 from truing.types.status import Status
-from truing.types.token_facts import ProgramAnswers, ProgramCalls, ProgramEnds
+from truing.types.token_facts import ProgramCalls, ProgramEnds
 
-Kind = Literal["foreign", "missing", "repeated", "outside", "unread", "untrained"]
+Kind = Literal["foreign", "missing", "repeated", "again", "outside", "unread", "untrained"]
 """What is wrong with an answer or a token: the keys of the fact."""
 
 
@@ -26,24 +27,6 @@ class AnswersOfPrograms(Measurement):
         """Return what differs; nothing without a program."""
         fact = program_call_fact(self.step.samples.rollouts, self.step.all_samples)
         return {"program_calls": fact} if fact["answers"] else {}
-
-
-class WrittenAnswers(Measurement):
-    """The answers that the endpoint wrote, read again as a client reads them, beside what the policy said."""
-
-    facts = ("program_answers",)
-    cost = "a second reading of each answer"
-
-    def after_step(self) -> Facts:
-        """Return how many answers say something else; nothing without a program."""
-        rollouts = self.step.samples.rollouts.values()
-        if not (answers := [each for rollout in rollouts for each in rollout.answers]):
-            return {}
-        altered = [(rollout, each) for rollout in rollouts for each in rollout.altered]
-        fact: ProgramAnswers = {"answers": len(answers), "altered": len(altered)}
-        for rollout, answer in altered[:1]:
-            fact["rollout"], fact["call"] = rollout.rollout_id, int(answer.rpartition("-")[2])
-        return {"program_answers": fact}
 
 
 class EndsOfPrograms(Measurement):
@@ -72,6 +55,7 @@ def program_call_fact(rollouts: Mapping[str, Rollout], samples: Iterable[Sample]
         "foreign": 0,
         "missing": 0,
         "repeated": 0,
+        "again": 0,
         "outside": 0,
         "unread": 0,
         "untrained": 0,
@@ -94,7 +78,7 @@ def _count_answers(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sampl
     turns = Counter(turn.call for sample in samples for turn in sample.turns)
     own, wrong = set[int](), list[tuple[Kind, int]]()
     for answer in rollout.answers:
-        owner, _, number = answer.rpartition("-")
+        owner, _, number = answer.reply_id.rpartition("-")
         call = int(number)
         if owner != rollout.rollout_id.replace("/", "-"):
             wrong.append(("foreign", call))
@@ -102,12 +86,23 @@ def _count_answers(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sampl
         own.add(call)
         if turns[call] != 1:
             wrong.append(("repeated" if turns[call] else "missing", call))
+    wrong += [("again", call) for call in _again(rollout.answers)]
     continued = {note.get("continues") for note in rollout.outcome["calls"]}
     wrong += [("unread", call) for call in turns if call and call not in own | continued]
     for kind, call in wrong:
         fact[kind] += 1
         fact.setdefault("rollout", rollout.rollout_id)
         fact.setdefault("call", call)
+
+
+def _again(answers: Sequence[WrittenAnswer]) -> Iterator[int]:
+    """Yield the calls that a client said to send again, and that got an answer of their own."""
+    seen = list[ModelCall]()
+    for answer in answers:
+        call = answer.call
+        if call.retry and any(call.messages == one.messages and call.tools == one.tools for one in seen):
+            yield int(answer.reply_id.rpartition("-")[2])
+        seen.append(call)
 
 
 def _count_tokens(fact: ProgramCalls, rollout: Rollout, samples: Sequence[Sample]) -> None:

@@ -27,7 +27,8 @@ from truing.measurements.optimizer_gradient import OptimizerGradient
 from truing.measurements.plain_forward import PlainForward
 from truing.measurements.plain_gradient import PlainBackward
 from truing.measurements.plain_values import PlainValues
-from truing.measurements.program_calls import AnswersOfPrograms, EndsOfPrograms, WrittenAnswers
+from truing.measurements.program_calls import AnswersOfPrograms, EndsOfPrograms
+from truing.measurements.program_requests import RequestsOfPrograms, WrittenAnswers
 from truing.measurements.prompts import RenderedPrompts
 from truing.measurements.publication import PublishedWeights
 from truing.measurements.rank_states import RankStates
@@ -68,6 +69,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     PromptsOfTurns,
     AnswersOfPrograms,
     WrittenAnswers,
+    RequestsOfPrograms,
     EndsOfPrograms,
     PrefixesOfTurns,
     DecodedTexts,

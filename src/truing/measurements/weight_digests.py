@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +19,8 @@ MAX_WEIGHTS = 8_000_000
 MIN_GRADIENT = 1e-6
 """A gradient against which AdamW's ε is negligible."""
 
-MIN_STEP_SHARE = 0.1
-"""Least change of some entry by AdamW, as a share of the learning rate."""
+ROUNDINGS = 2
+"""Roundings of a weight that a change exceeds: decay and step round one after the other."""
 
 
 class WeightDigests(Measurement):
@@ -39,8 +40,8 @@ class WeightDigests(Measurement):
     def before_optimizer(self) -> None:
         """Note which weights must change."""
         learner = self.step.learner
-        rate = learner.optimizer.param_groups[0]["lr"]
-        self._due_to_move.update(weights_due_to_move(learner.parameters, self.step.update_index, rate))
+        due = weights_due_to_move(learner.parameters, self.step.update_index, learner.optimizer)
+        self._due_to_move.update(due)
 
     def after_step(self) -> Facts:
         """Return the digests."""
@@ -71,24 +72,43 @@ def rotating_slice(
 
 
 def weights_due_to_move(
-    parameters: Mapping[str, Tensor], update_index: int, learning_rate: float
+    parameters: Mapping[str, Tensor], update_index: int, optimizer: torch.optim.Optimizer
 ) -> list[str]:
-    """Return the float32 weights that AdamW must change: their gradient is far above ε.
+    """Return the float32 weights that AdamW must change: some entry moves by more than its rounding.
 
-    A tenth of the learning rate must exceed the rounding of the weight. At the end of a schedule or the start
-    of a warm-up it often does not, and rounding absorbs the step.
+    The change follows from the gradient and the optimizer's moments. Late in training, where the gradient is
+    far below those that the second moment remembers, and at the end of a schedule, rounding absorbs it.
     """
-    gradients = {
-        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+    rates = {id(each): group for group in optimizer.param_groups for each in group["params"]}
+    default = optimizer.param_groups[0]  # of a weight that the optimizer does not hold, and should
+    changes = {
+        name: _change(weight, optimizer.state.get(weight, {}), rates.get(id(weight), default))
         for name, weight in parameters.items()
     }
     weights, names = rotating_slice(parameters, update_index), list[str]()
-    for name, gradient in rotating_slice(gradients, update_index).items():
-        if gradient.dtype is torch.float32:
+    for name, change in rotating_slice(changes, update_index).items():
+        if parameters[name].dtype is torch.float32:
             rounding = torch.finfo(torch.float32).eps * weights[name].detach().abs()
-            if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * learning_rate > rounding)).any()):
+            if bool((change > ROUNDINGS * rounding).any()):
                 names.append(name)
     return names
+
+
+def _change(weight: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
+    """Return by how much AdamW changes each entry, in the shape of the weight.
+
+    lr |m̂ ÷ (√v̂ + ε) + decay w|, with the moments m and v after this gradient; where there are none yet, or
+    the optimizer has others, lr for each gradient far above ε.
+    """
+    if (gradient := weight.grad) is None:
+        return torch.zeros_like(weight)
+    if not {"exp_avg", "exp_avg_sq", "step"} <= {*state}:
+        return float(group["lr"]) * (gradient.abs() > MIN_GRADIENT)
+    (beta1, beta2), count = group["betas"], float(state["step"]) + 1
+    first = (beta1 * state["exp_avg"] + (1 - beta1) * gradient) / (1 - beta1**count)
+    second = (beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient**2) / (1 - beta2**count)
+    step = first / (second.sqrt() + group["eps"]) + group["weight_decay"] * weight.detach()
+    return float(group["lr"]) * step.abs()
 
 
 def weight_facts(

@@ -4,7 +4,7 @@ import inspect
 import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +143,8 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
     """Return one function's reward of a rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
-    copy = deep_copy(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may change it
+    own = replace(rollout, answers=())  # whose histories are long, and which no grader reads
+    copy = deep_copy(own, f"the rollout of task {rollout.task.task_id}")  # a grader may change it
     workspace = {"workspace": _workspace(where, rollout)} if takes_workspace(function) else {}
     try:
         value = function(copy, copy.task, **workspace)

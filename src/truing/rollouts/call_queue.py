@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from truing.endpoint.calls import CallRefused
-from truing.types.message import Message
-from truing.types.model_call import ModelCall, ModelReply
+from truing.types.message import Message, hash_of_outcome
+from truing.types.model_call import ModelCall, ModelReply, Said, WrittenAnswer
 
 ENDED = "the key names no rollout that runs: its program has ended"
 
@@ -50,9 +51,10 @@ class CallQueue:
         self._rollouts: dict[str, str] = {}  # those that run
         self._open: dict[str, list[PendingCall]] = {}  # of each rollout, those that may have no answer yet
         self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
-        self._got: dict[str, list[str]] = {}  # ids of the replies that the clients of each rollout got
+        self._got: dict[str, dict[str, WrittenAnswer]] = {}  # answers that each rollout's clients got, by id
         self._lost: set[str] = set()  # ids of replies whose client had gone away
         self._crashed: set[str] = set()  # rollouts whose program crashed
+        self._outcomes: dict[str, str] = {}  # hashes of what each rollout's program left
         self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
 
     @contextmanager
@@ -64,8 +66,8 @@ class CallQueue:
             self._rollouts = dict(self._names)
             self._contents = {name: set() for name in names}
             self._open = {name: [] for name in names}
-            self._got, self._lost = {name: [] for name in names}, set()
-            self._crashed = set()
+            self._got, self._lost = {name: {} for name in names}, set()
+            self._crashed, self._outcomes = set(), {}
         try:
             yield keys
         finally:
@@ -98,24 +100,24 @@ class CallQueue:
             self._calls.put(pending)
         return pending.answer
 
-    def settled(self, key: str, call: ModelCall, reply: ModelReply, delivered: bool) -> None:
-        """Note whether a reply was delivered; the endpoint's thread calls this."""
+    def settled(self, key: str, call: ModelCall, reply: ModelReply, said: Said | None) -> None:
+        """Note what was written, None if nothing was; the endpoint's thread calls this."""
         with self._lock:
             name = self._names.get(key)
-            if not delivered or name is None:
+            if said is None or name is None:
                 self._lost.add(reply.id)
-            elif reply.id not in self._got[name]:
-                self._got[name].append(reply.id)
+            else:
+                self._got[name].setdefault(reply.id, WrittenAnswer(reply.id, call, said))
 
     def is_lost(self, reply: ModelReply) -> bool:
         """Whether no client has got a reply."""
         with self._lock:
             return reply.id in self._lost and not any(reply.id in got for got in self._got.values())
 
-    def answers(self, name: str) -> tuple[str, ...]:
-        """Return the ids of the replies that the clients of a rollout got."""
+    def answers(self, name: str) -> tuple[WrittenAnswer, ...]:
+        """Return the answers that the clients of a rollout got."""
         with self._lock:
-            return tuple(self._got[name])
+            return tuple(self._got[name].values())
 
     def has_sent(self, name: str, message: Message) -> bool:
         """Whether the program of a rollout has sent a message, as the endpoint received it under its key."""
@@ -125,6 +127,15 @@ class CallQueue:
         """Note that the program of a rollout crashed."""
         with self._lock:
             self._crashed.add(name)
+
+    def note_outcome(self, key: str, outcome: Mapping[str, Any]) -> None:
+        """Note what a program left that has this key."""
+        with self._lock:
+            self._outcomes[self._names[key]] = hash_of_outcome(outcome)
+
+    def has_left(self, name: str, outcome: Mapping[str, Any]) -> bool:
+        """Whether an outcome is what the program of a rollout left."""
+        return self._outcomes.get(name) == hash_of_outcome(outcome)
 
     def has_crashed(self, name: str) -> bool:
         """Whether the program of a rollout crashed."""

@@ -24,6 +24,7 @@ from truing.types.token_facts import (
     ProgramAnswers,
     ProgramCalls,
     ProgramEnds,
+    ProgramRequests,
     Prompts,
     Ratios,
     Routes,
@@ -62,6 +63,7 @@ class Facts(TypedDict, total=False):
     engine_prompts: EnginePrompts
     program_calls: ProgramCalls
     program_answers: ProgramAnswers
+    program_requests: ProgramRequests
     program_ends: ProgramEnds
     forced_prefixes: ForcedPrefixes
     frozen: Digests

@@ -22,6 +22,26 @@ class ModelCall:
     retry: bool = False  # whether the client says that it sends the request again
 
 
+@dataclass
+class Said:
+    """What an answer says: texts, names and arguments of calls, and whether it was cut."""
+
+    reasoning: str = ""
+    content: str = ""
+    calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    cut: bool = False
+    readable: bool = True  # False: the bytes of an answer are no answer
+
+
+@dataclass(frozen=True)
+class WrittenAnswer:
+    """An answer that a client got: the request as it came, and what the bytes say that were written."""
+
+    reply_id: str
+    call: ModelCall
+    said: Said
+
+
 @dataclass(frozen=True)
 class ModelReply:
     """The policy's answer to a call."""

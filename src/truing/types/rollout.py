@@ -9,6 +9,7 @@ from torch import Tensor
 
 from truing.errors import InvalidValueError
 from truing.types.message import AssistantMessage, Message, ToolSpec
+from truing.types.model_call import WrittenAnswer
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Support, check_routes, check_same_length
@@ -117,8 +118,8 @@ class Rollout:
     messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
     # of a program's rollout, whose conversations differ: all messages of each sample
     sample_messages: tuple[tuple[Message, ...], ...] = ()
-    answers: tuple[str, ...] = ()  # ids of the answers that its program got, as the endpoint wrote them
-    altered: tuple[str, ...] = ()  # of these the ones that were written in another form than the policy's
+    sample_tools: tuple[tuple[ToolSpec, ...], ...] = ()  # and the tools of each
+    answers: tuple[WrittenAnswer, ...] = ()  # that its program got, as the endpoint wrote them
     crashed: bool = False  # whether its program crashed, as the thread saw that ran it
     # of the environment's messages, and at the end of its outcome, as the rollout's own episode gave them
     reply_hashes: tuple[str, ...] = ()

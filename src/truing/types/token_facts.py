@@ -83,6 +83,7 @@ class ProgramCalls(TypedDict):
     foreign: Count  # got under the key of another rollout
     missing: Count  # in no sample
     repeated: Count  # in several samples, or several times in one
+    again: Count  # to requests that a client sent again, beside the answer to the first
     outside: Count  # trained tokens that are in no answer
     unread: Count  # turns of samples whose answer no client got, and no call continues
     untrained: Count  # trained tokens of conversations that are not to be trained
@@ -97,6 +98,19 @@ class ProgramAnswers(TypedDict):
 
     answers: Count  # that programs got
     altered: Count  # that say something else
+    rollout: NotRequired[Text]  # of the first of these
+    call: NotRequired[Count]  # its number
+
+
+class ProgramRequests(TypedDict):
+    """The requests of programs as the endpoint received them, beside what was made of them."""
+
+    requests: Count  # that were answered
+    messages: Count  # whose conversation has other messages
+    tools: Count  # whose conversation has other tools
+    options: Count  # that ask for sampling which the recipe does not declare, and does not override
+    beyond: Count  # beyond the calls that the recipe allows a rollout
+    flags: Count  # in a conversation that is trained, or left out, against the recipe
     rollout: NotRequired[Text]  # of the first of these
     call: NotRequired[Count]  # its number
 

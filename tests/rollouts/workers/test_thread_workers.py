@@ -14,6 +14,9 @@ from truing.errors import RewardError
 from truing.rollouts.workers import thread_workers
 from truing.rollouts.workers.calls import run_all
 from truing.rollouts.workers.thread_workers import MAX_WORKERS, ThreadWorkers, WorkerPool
+from truing.types.rollout import Rollout, Task
+from truing.types.sampling_params import SamplingParams
+from truing.types.status import Status
 
 
 def run_in_threads(calls, timeout):
@@ -151,7 +154,8 @@ def test_a_reward_without_end_is_an_error_with_its_line_and_a_remedy(monkeypatch
             pass
 
     env = SimpleNamespace(rewards={"endless": (endless, 1.0)})
-    rollout = SimpleNamespace(task=SimpleNamespace(task_id="t1"), text="")
+    task = Task("t1", "family", ({"role": "user", "content": "?"},), "answer")
+    rollout = Rollout("r", "g", task, (), "", Status.DONE, SamplingParams())
     with pytest.raises(
         RewardError, match=r"(?s)task 't1' does not return.*0.1 s.*episode.processes"
     ) as caught:

@@ -34,6 +34,7 @@ WHAT = {
     "foreign": "answers that programs got belong to another rollout",
     "missing": "answers that programs got are in no sample",
     "repeated": "answers that programs got are in several samples",
+    "again": "requests that clients sent again have an answer of their own",
     "unread": "turns of samples are answers that no client got",
     "outside": "trained tokens are in no answer that the policy gave",
     "untrained": "trained tokens belong to conversations that the recipe does not train",

@@ -8,8 +8,8 @@ The cause is a frozen parameter, an optimizer that holds other tensors, a scaler
 The reward stays flat, and hyper-parameters look like the cause.
 
 How it is measured: A digest over the bits of the trained weights before and after the step, against the
-recorded gradient norm and the learning rate. One digest for each float32 weight with a gradient so large
-that AdamW moves it by its whole rate.
+recorded gradient norm and the learning rate. One digest for each float32 weight that AdamW must move by
+more than rounding, by its gradient and the moments before it.
 
 Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0, or far
 below those before it: AdamW divides by these, and what is left vanishes in the rounding of every weight.

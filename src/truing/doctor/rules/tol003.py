@@ -1,19 +1,19 @@
 """TOL003: A program reads another answer than the policy gave.
 
-What: The endpoint wrote an answer to a program in which text, a call or an argument of the policy's is
-missing or changed: a part of a stream was lost, two parts changed places, arguments were cut.
+What: The endpoint wrote an answer to a program that is not the policy's turn: text, a call or an argument is
+missing or changed, a part of a stream was lost, it is another call's answer, or a cut one says that it ended.
 
 Why it is silent: The program goes on with what it read. Its reward is that of another answer, and where it
 sends its history back, that is no history of the policy's: a new sample begins, which looks like an edit.
 
 How it is measured: The bytes of each answer, streamed or not, are put together again as a client does it, by
-other code than that which wrote them. Reasoning, content, names and arguments of calls must be those of the
-policy's message.
+other code than that which wrote them. Reasoning, content, names and arguments of calls, and whether it was
+cut, must be those of the turn whose number the answer has.
 
 Healthy look-alikes: A client that goes away reads part of an answer. A program that sends an answer back in
 another form: both are differences on its side.
 
-Fix: Look at what writes the events of the API that the program speaks.
+Fix: Look at what gives the turn to the request that waits, and at what writes it in the program's API.
 
 References: docs/programs.md
 """

@@ -126,7 +126,7 @@ class OptimizerCallback(TrainerCallback):
         audit.state["policy weights before the update"] = joint_sum(self.before)
         if audit.ranks.size > 1:
             audit.state["gradients"] = quick_sum(rotating_slice(gradients, update_index, MAX_ENTRIES))
-        self.due_to_move = weights_due_to_move(parameters, update_index, audit.numbers["lr"])
+        self.due_to_move = weights_due_to_move(parameters, update_index, audit.trainer.optimizer)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record facts right after the optimizer's step."""

@@ -1,6 +1,6 @@
 """The rollout that a program has made: its turns by conversation, its messages, how it ended."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,9 +16,7 @@ from truing.types.rollout import FIRST_CONVERSATION, Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
 
 
-def finished_rollout(
-    program: ProgramRollout, received: CallQueue, altered: Set[str] = frozenset()
-) -> Rollout:
+def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     """Return a program's rollout, without a reward.
 
     The turns of each conversation follow each other, so that each is one sample or, where the chat template
@@ -28,7 +26,6 @@ def finished_rollout(
     Args:
         program: what has ended.
         received: what the endpoint has received from its program, and written to it.
-        altered: ids of answers that the endpoint wrote in another form than the policy's.
     """
     answered = [call for call in program.calls if program.delivered(call)]
     trained = [call for call in answered if call.conversation.trained]
@@ -39,7 +36,6 @@ def finished_rollout(
     if program.refused:
         outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
     status, ended_by, error = _end(program, trained)
-    answers = received.answers(program.name)
     rollout = Rollout(
         rollout_id=program.name,
         group_id=program.group_id,
@@ -50,8 +46,8 @@ def finished_rollout(
         sampling_params=program.context.sampling_params,
         messages=_messages(last)[last.conversation.dialogue.task_messages :] if last else (),
         sample_messages=tuple(_messages(calls[-1]) for calls in samples),
-        answers=answers,
-        altered=tuple(each for each in answers if each in altered),
+        sample_tools=tuple(calls[-1].conversation.task.tools for calls in samples),
+        answers=received.answers(program.name),
         crashed=received.has_crashed(program.name),
         outcome=outcome,
         ended_by=ended_by,
@@ -61,7 +57,8 @@ def finished_rollout(
         hash_of_message(each, len(each["content"])) if received.has_sent(program.name, each) else ""
         for each in rollout.received
     ]
-    return replace(rollout, reply_hashes=(*hashes, hash_of_outcome(outcome)))
+    own = program.error or received.has_left(program.name, program.outcome)
+    return replace(rollout, reply_hashes=(*hashes, hash_of_outcome(outcome) if own else ""))
 
 
 def _samples(

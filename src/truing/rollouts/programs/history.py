@@ -35,6 +35,11 @@ def common_length(one: Sequence[Parsed], other: Sequence[Parsed]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
+def opening(asked: Sequence[Parsed]) -> int:
+    """Return how many messages a history begins with, up to the first that is no system message."""
+    return next((i + 1 for i, (role, *_) in enumerate(asked) if role != "system"), len(asked))
+
+
 def differences(ours: Message, given: Message, tool_format: str) -> list[str]:
     """Return in which parts a client's copy of a message of the policy is written differently."""
     (mine,), (theirs,) = (split_reasoning([message], tool_format) for message in (ours, given))

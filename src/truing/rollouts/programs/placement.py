@@ -17,6 +17,7 @@ from truing.rollouts.programs.history import (
     common_length,
     difference_of_histories,
     differences,
+    opening,
     with_names_of_calls,
 )
 from truing.types.message import Message
@@ -110,7 +111,7 @@ def _new(
     reason, first = "", True
     if earlier:
         like = max(earlier, key=lambda each: common_length(each.asked, asked))
-        edited = common_length(like.asked, asked) >= _opening(asked)
+        edited = common_length(like.asked, asked) >= opening(asked)
         first = edited and like.conversation.first
         reason = f"call {len(earlier) + 1} " + (
             _edit(like, call, asked) if edited else "begins a conversation of its own"
@@ -127,8 +128,3 @@ def _edit(like: RolloutCall, call: ModelCall, asked: tuple[Parsed, ...]) -> str:
         return f"asks the same as call {like.number}"
     how = difference_of_histories(like.history or like.asked, asked)
     return f"edits the history of call {like.number}: {how}"
-
-
-def _opening(asked: Sequence[Parsed]) -> int:
-    """Return how many messages a history begins with, up to the first that is no system message."""
-    return next((i + 1 for i, (role, *_) in enumerate(asked) if role != "system"), len(asked))

@@ -56,8 +56,7 @@ def collect_programs(
         ]
         _answer_calls(rollouts, turns, endpoint, env, context.limits.time_limit, on_ended)
         endpoint.server.wait_settled()
-        altered = endpoint.server.altered
-        return [finished_rollout(rollout, calls, altered) for rollout in rollouts]
+        return [finished_rollout(rollout, calls) for rollout in rollouts]
 
 
 def _answer_calls(
@@ -119,9 +118,11 @@ def _running(
 
 
 def _run(env: ProgramEnv, calls: CallQueue, task: Task, access: Access, name: str) -> Mapping[str, Any]:
-    """Run a program; a crash is noted here too, where the doctor finds it whatever becomes of the error."""
+    """Run a program; what it left is noted here too, where the doctor finds it whatever becomes of it."""
     try:
-        return env.run(task, access, name)
+        outcome = env.run(task, access, name)
+        calls.note_outcome(access.key, outcome)
+        return outcome
     except ProgramError:
         calls.note_crash(name)
         raise

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "trackers": "errors utils config metrics",
     "learner": "errors utils types distributed config ops record models algos metrics",
     "measurements": (
-        "errors utils types distributed config ops chat models rewards engines endpoint envs algos "
+        "errors utils types distributed config ops chat models rewards engines envs endpoint algos "
         "rollouts metrics doctor learner"
     ),
     "trainer": (

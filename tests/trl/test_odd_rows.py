@@ -261,6 +261,7 @@ def test_columns_of_own_data_that_graders_do_not_read_are_noted(rewards, text, t
 KEYS = {"messages", "prompt", "completion", "tools", "tool_calls", "conversations"}
 
 ELSEWHERE = {
+    "analysis/demonstrations.py": "messages of a rollout",
     "board/data/texts.py": "columns of a record",
     "record/segments.py": "columns of a record",
     "board/views/update.py": "messages of a rollout",
@@ -274,6 +275,8 @@ ELSEWHERE = {
     "endpoint/dialects/reading.py": "requests of programs, whose messages `read_message` reads",
     "endpoint/dialects/responses.py": "requests of programs, whose messages `read_message` reads",
     "endpoint/dialects/responses_items.py": "requests of programs, whose messages `read_message` reads",
+    "endpoint/read_back.py": "answers to programs",
+    "measurements/program_requests.py": "messages of a rollout",
     "rollouts/programs/call.py": "messages of a rollout",
     "rollouts/programs/history.py": "messages of a rollout",
     "types/message.py": "messages of a rollout",

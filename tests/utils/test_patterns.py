@@ -1,7 +1,6 @@
 """Patterns that come from data end, whatever they are."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,9 @@ from truing.envs.tools import Tool, ToolError
 from truing.errors import RewardError
 from truing.rewards import grade
 from truing.types.message import ToolSpec
+from truing.types.rollout import Rollout, Task
+from truing.types.sampling_params import SamplingParams
+from truing.types.status import Status
 from truing.utils import patterns
 from truing.utils.patterns import Pattern, PatternError
 
@@ -71,6 +73,7 @@ def test_properties_of_a_schema_are_checked_as_before():
 
 def test_a_reward_by_a_pattern_freezes_no_run():
     config = DatasetConfig.model_construct(rewards={"r": RewardConfig(kind="regex", pattern=CATASTROPHIC)})
-    rollout = SimpleNamespace(task=SimpleNamespace(task_id="t", answer="b"), text=TEXT)
+    task = Task("t", "family", ({"role": "user", "content": "?"},), "b")
+    rollout = Rollout("r", "g", task, (), TEXT, Status.DONE, SamplingParams())
     with pytest.raises(RewardError, match=r"reward 'r'.*TimeoutError"):
         grade(rollout, make_rewards(config))

@@ -29,7 +29,7 @@ def rollout(read, given, status=Status.DONE, outcome=None):
 def test_own_replies_have_no_difference_also_if_the_limit_cuts_them():
     long, cut = message("12345678 and more"), message("12345678\n[9 characters more were cut]", lost_chars=9)
     rollouts = {"a": rollout([message("one"), cut], [message("one"), long]), "b": rollout([], [])}
-    assert reply_fact(rollouts, CHARS) == {"checked": 2, "other": 0}
+    assert reply_fact(rollouts, CHARS) == {"checked": 2, "other": 0, "outcomes": 2}
 
 
 def test_the_reply_of_another_rollout_is_told_with_its_own():
@@ -38,6 +38,7 @@ def test_the_reply_of_another_rollout_is_told_with_its_own():
     assert reply_fact(rollouts, CHARS) == {
         "checked": 3,
         "other": 2,
+        "outcomes": 3,
         "rollout": "b",
         "reply": 0,
         "got": "one",
@@ -50,6 +51,7 @@ def test_the_final_state_of_another_episode_is_told():
     assert reply_fact(rollouts, CHARS) == {
         "checked": 0,
         "other": 0,
+        "outcomes": 2,
         "other_outcomes": 1,
         "outcome_of": "b",
     }
@@ -72,7 +74,7 @@ def test_replies_that_are_missing_or_at_another_place_differ(read, given):
 
 def test_a_rollout_that_failed_is_left_out():
     failed = rollout([], [message("one")], Status.ERROR)
-    assert reply_fact({"a": failed}, CHARS) == {"checked": 0, "other": 0}
+    assert reply_fact({"a": failed}, CHARS) == {"checked": 0, "other": 0, "outcomes": 0}
 
 
 def test_the_hashes_are_of_what_an_episode_replied():

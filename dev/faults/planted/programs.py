@@ -162,10 +162,10 @@ def _messages_of_neighbours(real):
 
 MESSAGES_OF_NEIGHBOURS = Fault(
     name="messages-of-neighbours",
-    numbers=(112,),
+    numbers=(126,),
     what="the policy reads a message that another rollout's program sent",
     plant=lambda: patched("truing.rollouts.programs.rollout:ProgramRollout.begin", _messages_of_neighbours),
-    expected=("TOL002",),
+    expected=("TOL004",),
     changes=PROGRAM,
 )
 

@@ -8,7 +8,7 @@ from truing.chat import Chat, TurnContext, add_turn, encode_reply, observe, star
 from truing.chat.dropped_content import describe_parts, dropped_parts
 from truing.chat.render import content_forms
 from truing.chat.template_features import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL
-from truing.checks.result import CheckResult, Finding, check_result
+from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
 from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial_episodes import TrialEpisode, TrialRun
@@ -81,7 +81,8 @@ def later_prompts_show_all(trial: TrialRun) -> CheckResult:
                     )
                 )
                 break
-    return check_result(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
+    lacking = NOT_DEMONSTRATED_LATER if trial.demonstrated else NOT_DEMONSTRATED
+    return check_result(count, findings, missing="" if count else lacking)
 
 
 def _messages_so_far(episode: TrialEpisode) -> Iterator[Sequence[Message]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from truing.checks.result import CheckResult, Finding, check_result
+from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
 from truing.checks.trial_episodes import TrialEpisode, TrialRun
 from truing.envs.tools import is_error
 from truing.types.reward_parts import main_parts
@@ -62,6 +62,7 @@ def demonstration_scores_full(trial: TrialRun) -> CheckResult:
     undemonstrated = len(trial.tasks) - len(trial.demonstrated)
     none = with_count(undemonstrated, "task has none", "tasks have none")
     missing = f"demonstrations: {none}" if undemonstrated else ""
+    missing = missing if trial.demonstrated else NOT_DEMONSTRATED
     return check_result(len(graded), findings, missing=judged.missing or missing, notes=_note(trial))
 
 

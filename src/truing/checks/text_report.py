@@ -1,6 +1,7 @@
 """A report of checks as text."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from truing.checks.result import CheckResult
 
@@ -9,11 +10,18 @@ SHOWN = 3
 
 
 def report_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
-    """Yield a line for each check, then its findings."""
+    """Yield a line for each check, one for those that lacked the same, then the findings."""
+    lacking = defaultdict[tuple[str, ...], list[str]](list)
     for name, result in report.items():
+        if not (result.count or result.findings or result.notes):
+            lacking[result.missing].append(name)
+            continue
         yield f"{_mark(result)} {name}" + (f"  {result.count}" if result.count else "")
         yield from (f"    {note}" for note in result.notes)
-        yield from (f"    not checked: {missing}" for missing in result.missing)
+        yield from _missing_lines(result.missing)
+    for missing, names in lacking.items():
+        yield f"– {', '.join(names)}"
+        yield from _missing_lines(missing)
     yield from finding_lines(report)
 
 
@@ -28,6 +36,11 @@ def finding_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
             yield from (f"    {key}: {text}" for key, text in details.items() if text)
         if len(result.findings) > SHOWN:
             yield f"  and {len(result.findings) - SHOWN} more: --json lists all"
+
+
+def _missing_lines(missing: Iterable[str]) -> Iterator[str]:
+    """Yield what could not be checked, a line each."""
+    return (f"    not checked: {each}" for each in missing)
 
 
 def _mark(result: CheckResult) -> str:

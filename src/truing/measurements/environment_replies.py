@@ -22,10 +22,10 @@ class EnvironmentReplies(Measurement):
     cost = "a hash of each reply and final state"
 
     def after_step(self) -> Facts:
-        """Return how many differ, and the first difference; nothing without a reply."""
+        """Return how many differ, and the first difference; nothing without an episode."""
         chars = self.step.recipe.episode.max_reply_chars
         fact = reply_fact(self.step.samples.rollouts, chars)
-        return {"replies": fact} if fact["checked"] or "outcome_of" in fact else {}
+        return {"replies": fact} if fact["checked"] or fact["outcomes"] else {}
 
 
 def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
@@ -33,16 +33,16 @@ def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
 
     ``chars``: the most characters of a reply that a rollout reads.
     """
-    fact: Replies = {"checked": 0, "other": 0}
+    fact: Replies = {"checked": 0, "other": 0, "outcomes": 0}
     given_to = {each: name for name, rollout in rollouts.items() for each in rollout.reply_hashes}
-    outcomes: list[str] = []
+    other_outcomes: list[str] = []
     for name, rollout in rollouts.items():
-        if rollout.status is Status.ERROR:
+        if rollout.status is Status.ERROR or not rollout.reply_hashes:  # without an episode there is none
             continue
-        outcome = hash_of_outcome(rollout.outcome)
-        *given, own_outcome = rollout.reply_hashes or [outcome]  # without an episode there is none
-        if outcome != own_outcome:
-            outcomes.append(name)
+        *given, own_outcome = rollout.reply_hashes
+        fact["outcomes"] += 1
+        if hash_of_outcome(rollout.outcome) != own_outcome:
+            other_outcomes.append(name)
         read = rollout.received
         hashes = [hash_of_message(message, chars) for message in read]
         pairs = list(zip_longest(hashes, given, fillvalue=""))
@@ -53,8 +53,8 @@ def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
             text = shorten(read[wrong[0]]["content"]) if wrong[0] < len(read) else ""
             fact["rollout"], fact["reply"], fact["got"] = name, wrong[0], text
             fact["given_to"] = given_to.get(pairs[wrong[0]][0], "")
-    if outcomes:
-        fact["other_outcomes"], fact["outcome_of"] = len(outcomes), outcomes[0]
+    if other_outcomes:
+        fact["other_outcomes"], fact["outcome_of"] = len(other_outcomes), other_outcomes[0]
     return fact
 
 

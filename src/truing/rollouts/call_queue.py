@@ -1,6 +1,5 @@
 """Calls between the endpoint's thread, which receives them, and the thread that samples."""
 
-import hashlib
 import queue
 import secrets
 import threading
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truing.endpoint.calls import CallRefused
-from truing.types.message import Message, hash_of_outcome
+from truing.types.message import hash_of_outcome
 from truing.types.model_call import ModelCall, ModelReply, Said, WrittenAnswer
 
 ENDED = "the key names no rollout that runs: its program has ended"
@@ -50,7 +49,6 @@ class CallQueue:
         self._names: Mapping[str, str] = {}  # of the rollouts by key
         self._rollouts: dict[str, str] = {}  # those that run
         self._open: dict[str, list[PendingCall]] = {}  # of each rollout, those that may have no answer yet
-        self._contents: dict[str, set[str]] = {}  # hashes of what each rollout's program has sent
         self._got: dict[str, dict[str, WrittenAnswer]] = {}  # answers that each rollout's clients got, by id
         self._lost: set[str] = set()  # ids of replies whose client had gone away
         self._crashed: set[str] = set()  # rollouts whose program crashed
@@ -64,7 +62,6 @@ class CallQueue:
         with self._lock:
             self._names = {key: name for name, key in keys.items()}
             self._rollouts = dict(self._names)
-            self._contents = {name: set() for name in names}
             self._open = {name: [] for name in names}
             self._got, self._lost = {name: {} for name in names}, set()
             self._crashed, self._outcomes = set(), {}
@@ -93,7 +90,6 @@ class CallQueue:
             name = self._rollouts.get(key)
             if name is None:
                 raise CallRefused(401, ENDED)
-            self._contents[name] |= {hash_of_content(message) for message in call.messages}
             pending = PendingCall(name, call)
             waiting = [each for each in self._open[name] if not each.answer.done()]
             self._open[name] = [*waiting, pending]
@@ -118,10 +114,6 @@ class CallQueue:
         """Return the answers that the clients of a rollout got."""
         with self._lock:
             return tuple(self._got[name].values())
-
-    def has_sent(self, name: str, message: Message) -> bool:
-        """Whether the program of a rollout has sent a message, as the endpoint received it under its key."""
-        return hash_of_content(message) in self._contents[name]
 
     def note_crash(self, name: str) -> None:
         """Note that the program of a rollout crashed."""
@@ -156,9 +148,3 @@ class CallQueue:
                 taken += [further] if further is not None else []
         except queue.Empty:
             return taken
-
-
-def hash_of_content(message: Message) -> str:
-    """Return a hash of a message's role and content."""
-    text = repr((message["role"], message["content"]))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

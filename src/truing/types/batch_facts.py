@@ -46,10 +46,11 @@ class Tasks(TypedDict):
 
 
 class Replies(TypedDict):
-    """The environment's messages in rollouts, beside those that each rollout's own episode gave."""
+    """The environment's messages and final states of rollouts, beside those that their own episodes gave."""
 
-    checked: Count
+    checked: Count  # messages; those of programs are in no reply
     other: Count
+    outcomes: Count  # final states that were compared
     rollout: NotRequired[Text]  # the first with another one
     reply: NotRequired[Count]  # its number in that rollout, from 0
     got: NotRequired[Text]

@@ -121,7 +121,8 @@ class Rollout:
     sample_tools: tuple[tuple[ToolSpec, ...], ...] = ()  # and the tools of each
     answers: tuple[WrittenAnswer, ...] = ()  # that its program got, as the endpoint wrote them
     crashed: bool = False  # whether its program crashed, as the thread saw that ran it
-    # of the environment's messages, and at the end of its outcome, as the rollout's own episode gave them
+    # of the environment's messages (not of a program's), and at the end of the outcome, as the rollout's own
+    # episode gave them
     reply_hashes: tuple[str, ...] = ()
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
     ended_by: EndedBy = EndedBy.ENVIRONMENT
@@ -129,9 +130,9 @@ class Rollout:
 
     @property
     def received(self) -> list[Message]:
-        """The messages of the environment, or of a program in all its conversations."""
-        conversations = self.sample_messages or (self.messages,)
-        return [each for messages in conversations for each in messages if each["role"] != "assistant"]
+        """The messages of the environment; none of a program, which writes its own."""
+        read = () if self.sample_messages else self.messages
+        return [each for each in read if each["role"] != "assistant"]
 
 
 @dataclass(frozen=True, eq=False)

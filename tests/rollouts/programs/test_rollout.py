@@ -24,7 +24,6 @@ from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Excluded, Origin
 
 RECEIVED = SimpleNamespace(
-    has_sent=lambda name, message: True,
     has_left=lambda name, outcome: True,
     answers=lambda name: (),
     has_crashed=lambda name: False,

@@ -84,7 +84,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 
 def _compared(**fact: object) -> Step:
-    return changed_step(example_step(), facts={"replies": {"checked": 8, "other": 0} | fact})
+    return changed_step(example_step(), facts={"replies": {"checked": 8, "other": 0, "outcomes": 8} | fact})
 
 
 def example() -> Step:

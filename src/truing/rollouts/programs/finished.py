@@ -12,7 +12,7 @@ from truing.rollouts.call_queue import CallQueue
 from truing.rollouts.programs.call import RolloutCall
 from truing.rollouts.programs.conversation import ProgramConversation
 from truing.rollouts.programs.rollout import ProgramRollout
-from truing.types.message import Message, hash_of_message, hash_of_outcome
+from truing.types.message import Message, hash_of_outcome
 from truing.types.rollout import FIRST_CONVERSATION, Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status
 
@@ -43,7 +43,8 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
     if program.refused:
         outcome |= {"refused": program.refused, "refused_calls": program.refused_calls}
     status, ended_by, error = _end(program, trained)
-    rollout = Rollout(
+    own = program.error or received.has_left(program.name, program.outcome)
+    return Rollout(
         rollout_id=program.name,
         group_id=program.group_id,
         task=program.task,
@@ -56,16 +57,11 @@ def finished_rollout(program: ProgramRollout, received: CallQueue) -> Rollout:
         sample_tools=tuple(calls[-1].conversation.task.tools for calls in samples),
         answers=received.answers(program.name),
         crashed=received.has_crashed(program.name),
+        reply_hashes=(hash_of_outcome(outcome) if own else "",),
         outcome=outcome,
         ended_by=ended_by,
         error=error,
     )
-    hashes = [
-        hash_of_message(each, len(each["content"])) if received.has_sent(program.name, each) else ""
-        for each in rollout.received
-    ]
-    own = program.error or received.has_left(program.name, program.outcome)
-    return replace(rollout, reply_hashes=(*hashes, hash_of_outcome(outcome) if own else ""))
 
 
 def _samples(

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 
 import pytest
+from tests.envs.program.taskset import TASKSET
 
 from truing.envs import make_env
 from truing.envs.program_env import Access
@@ -31,6 +32,19 @@ def make(tmp_path):
         return make_env("program", {"data": str(rows), "rewards": {"r": {"kind": "exact"}}} | keys)
 
     return env
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Make an environment of a taskset of verifiers, with some of its text replaced."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(name, was="", instead="", env="verifiers_program", **keys):
+        assert was in TASKSET
+        (tmp_path / f"{name}.py").write_text(TASKSET.replace(was, instead) if was else TASKSET)
+        return make_env(env, {"taskset": name, **keys})
+
+    return make
 
 
 @pytest.fixture

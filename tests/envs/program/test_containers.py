@@ -79,7 +79,11 @@ import os, subprocess, sys
 if sys.argv[1] == "image":
     sys.exit(0)
 if sys.argv[1] == "rm":
+    if os.path.exists({{late!r}}):
+        os.remove({{late!r}})
+        sys.exit(0)
     open({{removed!r}}, "a").write(sys.argv[3])
+    print(sys.argv[3])
     sys.exit(0)
 options = sys.argv[2:]
 named = [options[i + 1].partition("=") for i, each in enumerate(options) if each == "--env"]
@@ -112,8 +116,8 @@ def docker(tmp_path, monkeypatch):
     """A docker that is none, and the port of its containers."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    removed = str(tmp_path / "removed")
-    (tools / "docker").write_text(DOCKER.format(removed=removed))
+    files = {"removed": str(tmp_path / "removed"), "late": str(tmp_path / "late")}
+    (tools / "docker").write_text(DOCKER.format(**files))
     (tools / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     with socket.socket() as probe:
@@ -141,7 +145,7 @@ def test_a_container_reaches_the_endpoint_through_a_file(make, docker):
         access = Access(f"http://127.0.0.1:{server.server_port}", "a-key")
         outcome = env.run(env.tasks("train")[0], access, "r")
         assert outcome["output"] == {"key": "a-key", "size": 3_000_000}
-        assert docker.read_text() == f"truing-{os.getpid()}-r"
+        assert docker.read_text().startswith(f"truing-{os.getpid()}-r-")
     finally:
         server.shutdown()
         server.server_close()
@@ -165,7 +169,17 @@ def test_a_container_that_runs_too_long_is_removed(make, run, docker):
     env = make("import time; time.sleep(60)", runtime="docker", image="an-image", timeout=0.5)
     with pytest.raises(ProgramError, match="timeout"):
         run(env, "slow")
-    assert docker.read_text() == f"truing-{os.getpid()}-slow"
+    assert docker.read_text().startswith(f"truing-{os.getpid()}-slow-")
+
+
+def test_a_container_that_is_made_after_its_client_was_killed_is_removed(make, run, docker):
+    late = docker.with_name("late")
+    late.touch()  # the first removal finds no container yet
+    env = make("import time; time.sleep(60)", runtime="docker", image="an-image", timeout=0.5)
+    with pytest.raises(ProgramError, match="timeout"):
+        run(env, "late")
+    assert not late.exists()
+    assert docker.read_text().startswith(f"truing-{os.getpid()}-late-")
 
 
 def test_the_exit_code_of_a_container_is_that_of_its_command(make, run, docker):

@@ -5,6 +5,7 @@ import subprocess
 import time
 
 import pytest
+from tests.envs.program.taskset import run
 
 from truing.envs.program_env import Access
 from truing.errors import ProgramError
@@ -67,6 +68,13 @@ def test_an_agent_reaches_the_endpoint_and_nothing_else(contained, model):
     assert output == {"answer": "second", "folder": "/workspace", "home": "/workspace"}
     assert [each["messages"][-1]["content"] for each in model.asked] == ["one?", "two?"]
     assert outcome["files"]["notes.txt"]["text"] == "second"
+
+
+def test_verifiers_runs_its_harness_in_a_container(made, model):
+    keys = {"runtime": {"type": RUNTIME, "image": IMAGE}}
+    env = made("notes_contained", "[sys.executable, ", '["python3", ', **keys)
+    outcome = run(env, model, env.tasks("train")[0], "many")
+    assert outcome["output"]["metrics"] == {"written": 4.0}  # of the file in the container
 
 
 @pytest.mark.parametrize(

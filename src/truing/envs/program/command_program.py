@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from truing.envs.program.config import ProcessConfig
 from truing.envs.program.containers import FOLDER, SOCKET, URL, check_container, container_command
@@ -136,7 +137,8 @@ def _container(config: ProcessConfig, task: Task, access: Access | None, workspa
     inside = None if access is None else Access(URL, access.key)
     variables = program_variables(config, inside, FOLDER, os.environ)
     command = [filled(part, task, "python3") for part in _command(config)]
-    name = f"truing-{os.getpid()}-{workspace.name}"
+    # a rollout that runs again may come while the container before it is being removed
+    name = f"truing-{os.getpid()}-{workspace.name}-{uuid4().hex[:8]}"
     run, remove, passed = container_command(config, command, variables, str(workspace), name)
     of_client = config.runtime != "apptainer"  # the container is no child of it
     return {

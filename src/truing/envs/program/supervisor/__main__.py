@@ -26,6 +26,9 @@ from tail import Tail
 TICK = 0.1
 """Seconds between two looks at the trainer, the clock and the number of processes."""
 
+REMOVALS = (1, 5, 20)
+"""Seconds before further tries to remove a container whose client was killed: it may be still made."""
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -139,18 +142,27 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
+def _remove(request: dict[str, Any], killed: bool) -> None:
+    """Remove the container of a program; a runtime prints the names of those that it has removed."""
+    for seconds in (0, *(REMOVALS if killed else ())):
+        time.sleep(seconds)
+        client = {"env": request["variables"], "stdin": subprocess.DEVNULL, "capture_output": True}
+        if subprocess.run(request["afterwards"], check=False, **client).stdout:
+            return
+
+
 def main() -> None:
     """Run the program of the request."""
     request = json.load(sys.stdin.buffer)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -10)  # to be heard among many processes
+    result = {}
     try:
         result = Supervisor(request).run()
     finally:
         if request["afterwards"]:
-            client = {"env": request["variables"], "stdin": subprocess.DEVNULL, "capture_output": True}
-            subprocess.run(request["afterwards"], check=False, **client)
+            _remove(request, killed=result.get("code") is None and result.get("ended") != "start")
     if os.getppid() == request["parent"]:
         json.dump(result, sys.stdout)
 

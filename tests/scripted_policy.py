@@ -22,6 +22,7 @@ class Policy:
 
     def __init__(self):
         self.calls, self.futures, self.settled, self._numbers = [], [], [], count()
+        self.replies = {}
         self.say = lambda call: make_reply(id=f"r{next(self._numbers)}")
 
     def answer(self, key, call):
@@ -37,6 +38,10 @@ class Policy:
 
     def settle(self, key, call, reply, said):
         self.settled.append((key, reply.id, said is not None))
+        self.replies[key, reply.id] = call, reply
+
+    def earlier(self, key, reply_id):
+        return self.replies[key, reply_id]
 
     @property
     def call(self):

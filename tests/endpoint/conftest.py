@@ -22,7 +22,7 @@ def shared():
     def settle(*of):
         policies[-1].settle(*of)
 
-    with EndpointServer(answer, settle, model="policy") as server:
+    with EndpointServer(answer, settle, policy.earlier, model="policy") as server:
         yield server, policies
 
 

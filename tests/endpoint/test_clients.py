@@ -57,6 +57,31 @@ def test_chat_completions_streamed(client, server, policy):
     assert policy.settled == [("k1", "r1", True)]
 
 
+def test_responses_continue_the_one_that_is_named(client, server, policy):
+    policy.say = lambda call: make_reply(CALLING, id=f"r{len(policy.calls)}")
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    first = client.responses.create(model="m", input="Hi", instructions="Be brief.", tools=[tool])
+    outputs = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "7"}
+        for item in first.output
+        if item.type == "function_call"
+    ]
+    again = client.responses.create(
+        model="m", input=outputs, tools=[tool], instructions="Be long.", previous_response_id=first.id
+    )
+    assert again.previous_response_id == first.id
+    last = client.responses.create(model="m", input="And?", previous_response_id=again.id)
+    assert last.output_text == "I look."
+    asked = [[message["content"] for message in call.messages] for _, call in policy.calls]
+    assert asked == [
+        ["Be brief.", "Hi"],
+        ["Be long.", "Hi", "I look.", "7", "7"],
+        ["Hi", "I look.", "7", "7", "I look.", "And?"],
+    ]
+    results = policy.calls[1][1].messages[3:]
+    assert [(each["name"], each["tool_call_id"]) for each in results] == [("look", "r1-0"), ("look", "own")]
+
+
 def test_responses(client, policy):
     response = client.responses.create(model="m", input="Hi", instructions="Be brief.")
     assert response.output_text == REASONED.content

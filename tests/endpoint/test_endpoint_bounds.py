@@ -43,7 +43,10 @@ def end_of(connection):
 
 def test_connections_beyond_the_most_are_refused(policy, monkeypatch):
     monkeypatch.setattr(connections, "CONNECTIONS", 8)
-    with EndpointServer(policy.answer, policy.settle, model="policy") as server, ExitStack() as opened:
+    with (
+        EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server,
+        ExitStack() as opened,
+    ):
         first = [opened.enter_context(connect(server)) for _ in range(8)]
         time.sleep(0.1)
         assert end_of(opened.enter_context(connect(server))).startswith("HTTP/1.1 503 ")
@@ -60,7 +63,7 @@ sys.path.append(sys.argv[1])
 from scripted_policy import Policy
 from truing.endpoint.server import EndpointServer
 policy = Policy()
-with EndpointServer(policy.answer, policy.settle, model="policy") as server:
+with EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server:
     code = "import socket, sys, time; s = [socket.create_connection(('127.0.0.1', int(sys.argv[1])))"
     code += " for _ in range(150)]; time.sleep(2)"
     port = server.url.rpartition(":")[2]
@@ -79,7 +82,10 @@ def test_files_do_not_run_out_and_the_log_stays_quiet(request):
 
 def test_a_connection_that_asks_nothing_is_closed(policy, monkeypatch):
     monkeypatch.setattr(connections, "SILENT_SECONDS", 0.1)
-    with EndpointServer(policy.answer, policy.settle, model="policy") as server, connect(server) as silent:
+    with (
+        EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server,
+        connect(server) as silent,
+    ):
         assert end_of(silent) == ""
         assert post(server).status_code == 200
 

@@ -83,7 +83,7 @@ def test_a_call_may_be_refused_at_once(policy):
     def answer(key, call):
         raise CallRefused(404, f"no rollout has the key {key}")
 
-    with EndpointServer(answer, policy.settle, model="policy") as server:
+    with EndpointServer(answer, policy.settle, policy.earlier, model="policy") as server:
         refused = post(server)
     assert (refused.status_code, refused.json()["error"]["message"]) == (404, "no rollout has the key k1")
 
@@ -91,7 +91,7 @@ def test_a_call_may_be_refused_at_once(policy):
 def test_an_error_of_the_run_is_raised_where_the_server_closes(policy):
     """Its type only is told to the program, which must not try again."""
     policy.say = lambda call: ZeroDivisionError("a secret of the trainer")
-    server = EndpointServer(policy.answer, policy.settle, model="policy")
+    server = EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy")
     with pytest.raises(ZeroDivisionError, match="a secret"), server:
         answer = post(server)
     with pytest.raises(ZeroDivisionError):
@@ -105,7 +105,10 @@ def test_an_error_of_the_run_is_raised_where_the_server_closes(policy):
 
 def test_an_error_of_the_run_does_not_hide_the_one_that_ends_it(policy):
     policy.say = lambda call: ZeroDivisionError()
-    with pytest.raises(KeyError), EndpointServer(policy.answer, policy.settle, model="policy") as server:
+    with (
+        pytest.raises(KeyError),
+        EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server,
+    ):
         {}[post(server).status_code]
 
 
@@ -113,7 +116,10 @@ def test_an_error_of_the_report_of_an_answer_is_one_of_the_run(policy):
     def settle(*of):
         raise LookupError("no such rollout")
 
-    with pytest.raises(LookupError), EndpointServer(policy.answer, settle, model="policy") as server:
+    with (
+        pytest.raises(LookupError),
+        EndpointServer(policy.answer, settle, policy.earlier, model="policy") as server,
+    ):
         assert post(server).status_code == 200
 
 
@@ -168,7 +174,7 @@ def test_a_reply_whose_client_went_away_meanwhile_is_not_delivered(policy):
         connections[0].close()
         return policy.answer(key, call)
 
-    with EndpointServer(answer, policy.settle, model="policy") as server:
+    with EndpointServer(answer, policy.settle, policy.earlier, model="policy") as server:
         connections.append(raw_request(server))
         wait_until(lambda: policy.settled)
     assert policy.settled == [("k1", "r0", False)]
@@ -212,7 +218,7 @@ def test_a_call_that_failed_after_its_client_went_away_is_settled_by_nothing(ser
 
 def test_closing_refuses_open_calls_at_once_and_for_good(policy):
     policy.say = lambda call: None
-    with EndpointServer(policy.answer, policy.settle, model="policy") as server:
+    with EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server:
         connections = [raw_request(server) for _ in range(20)]
         wait_until(lambda: len(policy.futures) == 20)
         start = time.monotonic()
@@ -227,7 +233,10 @@ def test_closing_refuses_open_calls_at_once_and_for_good(policy):
 
 
 def test_closing_waits_neither_for_a_request_that_does_not_end_nor_for_an_idle_connection(policy):
-    with httpx2.Client() as client, EndpointServer(policy.answer, policy.settle, model="policy") as server:
+    with (
+        httpx2.Client() as client,
+        EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server,
+    ):
         client.get(f"{server.url}/v1/models")
         connection = raw_request(server, length=9999)
         time.sleep(0.05)
@@ -238,7 +247,7 @@ def test_closing_waits_neither_for_a_request_that_does_not_end_nor_for_an_idle_c
 
 def test_closing_does_not_wait_long_for_a_client_that_does_not_read(policy, capfd):
     policy.say = lambda call: make_reply(type(make_reply().message)("x" * 2**26))
-    with EndpointServer(policy.answer, policy.settle, model="policy") as server:
+    with EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server:
         connection = raw_request(server)
         wait_until(lambda: policy.settled)
         start = time.monotonic()
@@ -259,7 +268,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(server):
 def test_servers_start_and_stop_fast(policy):
     threads, start = set(threading.enumerate()), time.monotonic()
     for _ in range(5):
-        with EndpointServer(policy.answer, policy.settle, model="policy"):
+        with EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy"):
             pass
     assert time.monotonic() - start < 2.5
     assert set(threading.enumerate()) <= threads
@@ -274,7 +283,7 @@ def test_the_main_programs_signals_and_logging_stay_as_they_are(policy, caplog):
         return handled, [(each.level, each.propagate, each.disabled, [*each.handlers]) for each in loggers]
 
     before = state()
-    with EndpointServer(policy.answer, policy.settle, model="policy") as server:
+    with EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy") as server:
         post(server)
         assert state() == before
     assert state() == before
@@ -285,13 +294,13 @@ def test_a_port_that_is_taken_is_refused_with_a_remedy(server):
     port = int(server.url.rpartition(":")[2])
     other = Policy()
     with pytest.raises(InvalidValueError, match=rf"127\.0\.0\.1, port {port}") as refused:
-        EndpointServer(other.answer, other.settle, model="policy", port=port).__enter__()
+        EndpointServer(other.answer, other.settle, other.earlier, model="policy", port=port).__enter__()
     assert "port 0" in refused.value.remedy
 
 
 def test_it_listens_where_it_is_told(policy):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with EndpointServer(policy.answer, policy.settle, model="policy", port=port) as server:
+    with EndpointServer(policy.answer, policy.settle, policy.earlier, model="policy", port=port) as server:
         assert server.url == f"http://127.0.0.1:{port}"
         assert post(server).status_code == 200

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from truing.endpoint.calls import CallRefused, Dialect
+from truing.endpoint.dialects.reading import continued
 from truing.endpoint.read_back import said_in
 from truing.endpoint.request_body import LATE, RequestBody, parse_body
 from truing.types.model_call import ModelCall, ModelReply, Said
@@ -43,12 +44,19 @@ thread of all requests.
 """
 
 
+Earlier = Callable[[str, str], tuple[ModelCall, ModelReply]]
+"""Takes a key and the id of a reply that its client has; returns the call and the reply.
+
+Raises ``CallRefused`` where there is none."""
+
+
 @dataclass
 class Exchanges:
     """What the requests of an endpoint share."""
 
     answer: Answer
     settled: Settled
+    earlier: Earlier
     failures: list[Exception] = field(default_factory=list[Exception])  # errors of the run, not of a program
     held: Counter[str] = field(default_factory=Counter[str])  # bytes of bodies by key
     open: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"])
@@ -132,6 +140,8 @@ class Exchange:
             raise CallRefused(401, NO_KEY.format(self.dialect.key_variable))
         body = parse_body(data)
         call = self.dialect.read(body, headers)
+        if call.continues:
+            call = continued(call, *self.shared.earlier(key, call.continues))
         future = self.shared.answer(key, call)
         return OpenCall(key, call, body, future, asyncio.create_task(_disconnected(receive)))
 

@@ -24,7 +24,7 @@ from truing.endpoint.connections import (
 )
 from truing.endpoint.dialects import DIALECTS
 from truing.endpoint.dialects.writing import openai_error
-from truing.endpoint.exchange import Answer, Exchange, Exchanges, Settled, json_response
+from truing.endpoint.exchange import Answer, Earlier, Exchange, Exchanges, Settled, json_response
 from truing.errors import InvalidValueError
 
 MODELS = "/v1/models"
@@ -41,18 +41,26 @@ class EndpointServer:
     """
 
     def __init__(
-        self, answer: Answer, settled: Settled, *, model: str, host: str = "127.0.0.1", port: int = 0
+        self,
+        answer: Answer,
+        settled: Settled,
+        earlier: Earlier,
+        *,
+        model: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         """Describe the server.
 
         Args:
             answer: gives the reply to a call.
             settled: learns whether a reply was delivered, and what was written.
+            earlier: gives a call and its reply, for a client that names it in place of its history.
             model: the name of the policy in the list of models.
             host: the address to listen at.
             port: the port; 0 takes a free one.
         """
-        self._shared = Exchanges(answer, settled)
+        self._shared = Exchanges(answer, settled, earlier)
         self._model, self._address = model, (host, port)
         self._started = threading.Event()
 

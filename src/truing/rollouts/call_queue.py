@@ -13,6 +13,7 @@ from truing.endpoint.calls import CallRefused
 from truing.types.message import hash_of_outcome
 from truing.types.model_call import ModelCall, ModelReply, Said, WrittenAnswer
 
+UNKNOWN = "there is no answer {!r} that this program got, for another one to continue"
 ENDED = "the key names no rollout that runs: its program has ended"
 
 
@@ -49,7 +50,8 @@ class CallQueue:
         self._names: Mapping[str, str] = {}  # of the rollouts by key
         self._rollouts: dict[str, str] = {}  # those that run
         self._open: dict[str, list[PendingCall]] = {}  # of each rollout, those that may have no answer yet
-        self._got: dict[str, dict[str, WrittenAnswer]] = {}  # answers that each rollout's clients got, by id
+        # answers that each rollout's clients got, by id, and the replies in them
+        self._got: dict[str, dict[str, tuple[WrittenAnswer, ModelReply]]] = {}
         self._lost: set[str] = set()  # ids of replies whose client had gone away
         self._crashed: set[str] = set()  # rollouts whose program crashed
         self._outcomes: dict[str, str] = {}  # hashes of what each rollout's program left
@@ -103,7 +105,20 @@ class CallQueue:
             if said is None or name is None:
                 self._lost.add(reply.id)
             else:
-                self._got[name].setdefault(reply.id, WrittenAnswer(reply.id, call, said))
+                self._got[name].setdefault(reply.id, (WrittenAnswer(reply.id, call, said), reply))
+
+    def earlier(self, key: str, reply_id: str) -> tuple[ModelCall, ModelReply]:
+        """Return a call of a rollout, and its reply; the endpoint's thread calls this.
+
+        Raises:
+            CallRefused: No client of the rollout got such an answer.
+        """
+        with self._lock:
+            found = self._got.get(self._rollouts.get(key, ""), {}).get(reply_id)
+        if found is None:
+            raise CallRefused(400, UNKNOWN.format(reply_id))
+        written, reply = found
+        return written.call, reply
 
     def is_lost(self, reply: ModelReply) -> bool:
         """Whether no client has got a reply."""
@@ -113,7 +128,7 @@ class CallQueue:
     def answers(self, name: str) -> tuple[WrittenAnswer, ...]:
         """Return the answers that the clients of a rollout got."""
         with self._lock:
-            return tuple(self._got[name].values())
+            return tuple(written for written, _ in self._got[name].values())
 
     def note_crash(self, name: str) -> None:
         """Note that the program of a rollout crashed."""

@@ -21,4 +21,5 @@ class ProgramEndpoint:
 def open_endpoint(model: str = "policy") -> ProgramEndpoint:
     """Serve the policy under the name of a model."""
     calls = CallQueue()
-    return ProgramEndpoint(calls, EndpointServer(calls.answer, calls.settled, model=model).__enter__())
+    server = EndpointServer(calls.answer, calls.settled, calls.earlier, model=model)
+    return ProgramEndpoint(calls, server.__enter__())

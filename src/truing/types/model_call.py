@@ -20,6 +20,8 @@ class ModelCall:
     wanted: Mapping[str, Any] = field(default_factory=dict[str, Any])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])  # lower-case names, without the key
     retry: bool = False  # whether the client says that it sends the request again
+    continues: str = ""  # the id of the reply that it names in place of the history before its messages
+    instructions: int = 0  # messages at the beginning that hold for this call alone
 
 
 @dataclass

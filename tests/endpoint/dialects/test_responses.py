@@ -159,7 +159,7 @@ def test_options_that_could_change_an_answer_are_wanted_by_the_names_of_chat_com
 
 
 REFUSED = {
-    "previous_response_id": ({"previous_response_id": "resp_1"}, "send the whole conversation as input"),
+    "previous_response_id": ({"previous_response_id": 1}, "the id of an earlier response"),
     "conversation": ({"conversation": {"id": "c"}}, "send the whole conversation as input"),
     "prompt": ({"prompt": {"id": "p"}}, "write the prompt as instructions"),
     "background": ({"background": True}, "wait for the answer"),

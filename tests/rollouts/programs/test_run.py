@@ -135,6 +135,29 @@ def test_a_demonstration_answers_the_calls_of_the_program(chat, tiny):
     assert [message["content"] for message in rollout.messages if message["role"] == "tool"] == ["MOON"]
 
 
+def test_a_program_may_name_its_last_answer_in_place_of_the_history(chat, tiny):
+    ids = []
+
+    def named(task, client):
+        first = client.responses.create(model="policy", input="one?")
+        ids.append(first.id)
+        again = client.responses.create(model="policy", input="two?", previous_response_id=first.id)
+        with pytest.raises(APIStatusError, match="no answer"):
+            client.responses.create(model="policy", input="?", previous_response_id=ids[0][:-1] + "7")
+        return {"said": again.output_text}
+
+    def other(task, client):
+        with pytest.raises(APIStatusError, match="that this program got"):
+            client.responses.create(model="policy", input="two?", previous_response_id=ids[0])
+        return {"said": ask(client).choices[0].message.content}
+
+    (rollout,) = rollouts(chat, Programs(named), tiny, count=1)
+    assert rollout.outcome["calls"][1] == {"call": 2, "conversation": 0, "continues": 1}
+    assert [message["content"] for message in rollout.messages if message["role"] == "user"] == ["two?"]
+    (rollout,) = rollouts(chat, Programs(other), tiny, count=1)
+    assert rollout.error == ""
+
+
 def ask(client, text="hello"):
     return client.chat.completions.create(model="policy", messages=[{"role": "user", "content": text}])
 

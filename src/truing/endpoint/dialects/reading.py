@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from truing.endpoint.calls import CallRefused
 from truing.endpoint.dialects.options import wanted_options
+from truing.endpoint.dialects.writing import calls_of
 from truing.envs.conversations.calls import read_tools
 from truing.envs.conversations.message import TEXT_PARTS, read_message
 from truing.envs.conversations.place import Place, check_encodable
 from truing.errors import DataError
 from truing.types.message import Message, ToolSpec
-from truing.types.model_call import ModelCall
+from truing.types.model_call import ModelCall, ModelReply
 from truing.utils.parse import MAX_DEPTH, is_deep
 
 KEY_HEADERS = ("authorization", "x-api-key")
@@ -115,7 +117,7 @@ def make_call(
     specs = read_tools(json.dumps(tools), place("tools"))  # JSON text: its nulls are its own
     if not messages:
         raise place("messages").error([], "at least one message")
-    said = tuple(_named(_read(each, specs, i) for i, each in enumerate(messages, 1)))
+    said = _named(_read(each, specs, i) for i, each in enumerate(messages, 1))
     check_depth(said, "a call in the messages")
     check_encodable({"messages": said}, WHERE)
     strict = any(spec.others.get("strict") for spec in specs)
@@ -129,6 +131,18 @@ def make_call(
     )
 
 
+def continued(call: ModelCall, earlier: ModelCall, reply: ModelReply) -> ModelCall:
+    """Return a call with the messages of the earlier one, and its reply, before its own.
+
+    The instructions of the earlier call are not among them, as in the API of OpenAI.
+    """
+    calls = tuple(replace(each, id=id) for id, each in calls_of(reply))
+    said = replace(reply.message, calls=calls).to_dict()
+    own, new = call.messages[: call.instructions], call.messages[call.instructions :]
+    history = earlier.messages[earlier.instructions :]
+    return replace(call, messages=_named([*own, *history, said, *new]))
+
+
 def _read(message: Mapping[str, Any], tools: Sequence[ToolSpec], number: int) -> Message:
     """Return a message as the reader of rows reads it."""
     where = place("messages").of(f"message {number}")
@@ -138,13 +152,14 @@ def _read(message: Mapping[str, Any], tools: Sequence[ToolSpec], number: int) ->
     return read_message(message, tools, where).message
 
 
-def _named(messages: Iterable[Message]) -> Iterable[Message]:
-    """Yield messages where those of tools have the tool's name, as in an episode, if its call is there."""
-    names: dict[str, str] = {}
+def _named(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return messages where those of tools have the tool's name, as in an episode, if its call is there."""
+    names, named = dict[str, str](), list[Message]()
     for message in messages:
         names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls", ())}
         name = names.get(message["tool_call_id"]) if message["role"] == "tool" else None
-        yield {"name": name, **message} if name else message
+        named.append({"name": name, **message} if name else message)
+    return tuple(named)
 
 
 def refusing(error: DataError) -> CallRefused:

@@ -1,7 +1,8 @@
-"""OpenAI's Responses: ``POST /v1/responses``, without what would have to be remembered between requests."""
+"""OpenAI's Responses: ``POST /v1/responses``."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -23,20 +24,38 @@ from truing.errors import DataError
 from truing.types.model_call import ModelCall, ModelReply
 from truing.types.status import FinishReason
 
-IN_FULL = "send the whole conversation as input: nothing is remembered between requests"
 UNSUPPORTED = {
-    "previous_response_id": IN_FULL,
-    "conversation": IN_FULL,
+    "conversation": "send the whole conversation as input, or name the last answer by previous_response_id",
     "prompt": "write the prompt as instructions and input",
     "background": "wait for the answer, or stream it",
 }
 NAMES = {"max_output_tokens": "max_tokens"}
-READ = ("input", "instructions", "tools", "tool_choice", "text", "reasoning", "include")
+READ = (
+    "input",
+    "instructions",
+    "previous_response_id",
+    "tools",
+    "tool_choice",
+    "text",
+    "reasoning",
+    "include",
+)
+PREFIX = "resp_"
+"""Of the id of a response, before that of its reply."""
+
 LOGPROBS = "message.output_text.logprobs"
 SUMMARIES = ("summary", "generate_summary")
 """Keys of ``reasoning`` that say how it is shown."""
 
-ECHOED = ("instructions", "max_output_tokens", "metadata", "tools", "tool_choice", "parallel_tool_calls")
+ECHOED = (
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "tools",
+    "tool_choice",
+)
 DEFAULTS = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}}
 
 
@@ -60,13 +79,15 @@ class Responses:
             check_body(body, UNSUPPORTED)
             tools = listed(body.get("tools") or [], place("tools"), "tools")
             options = renamed({name: value for name, value in body.items() if name not in READ}, NAMES)
-            return make_call(
+            instructions = _instructions(body)
+            call = make_call(
                 body,
-                [*_instructions(body), *read_items(body.get("input"))],
+                [*instructions, *read_items(body.get("input"))],
                 [_tool(each, i) for i, each in enumerate(tools, 1)],
                 options | _text(body) | _reasoning(body) | _include(body) | _choice(body),
                 headers,
             )
+            return replace(call, continues=_previous(body), instructions=len(instructions))
         except DataError as error:
             raise refusing(error) from error
 
@@ -95,6 +116,14 @@ class Responses:
 def _instructions(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     text = text_of(body.get("instructions"), place("instructions"))
     return [{"role": "system", "content": text}] if text else []
+
+
+def _previous(body: Mapping[str, Any]) -> str:
+    """Return the id of the reply that a request continues; "" without one."""
+    previous = body.get("previous_response_id") or ""
+    if not isinstance(previous, str):
+        raise place("previous_response_id").error(previous, "the id of an earlier response")
+    return previous.removeprefix(PREFIX)
 
 
 def _tool(tool: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -144,7 +173,7 @@ def _head(body: Mapping[str, Any], reply: ModelReply) -> dict[str, Any]:
     """Return a response that is in progress."""
     echoed = {name: DEFAULTS.get(name) if body.get(name) is None else body[name] for name in ECHOED}
     return {
-        "id": f"resp_{reply.id}",
+        "id": PREFIX + reply.id,
         "object": "response",
         "created_at": int(time.time()),
         "model": body["model"],
@@ -152,7 +181,6 @@ def _head(body: Mapping[str, Any], reply: ModelReply) -> dict[str, Any]:
         "error": None,
         "incomplete_details": None,
         "output": [],
-        "previous_response_id": None,
         "usage": None,
         **echoed,
     }

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from truing.cli.experiment.lab_run import AsJson, LabFolder, run, verdict, work
-from truing.cli.experiment.lab_write import init, new, suggest
+from truing.cli.experiment.lab_write import init, new
 from truing.utils.format import escape_lines
 
 app = typer.Typer(
@@ -51,7 +51,7 @@ def plan(
     if problem:
         console.print(escape_lines(problem), style="red", markup=False, soft_wrap=True)
     if not steps:
-        console.print("no open step: truing lab suggest RUN, or truing lab new TITLE")
+        console.print("no open step: truing lab new TITLE writes a hypothesis, truing why RUN finds them")
 
 
 @app.command()
@@ -80,7 +80,7 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
 
 @app.command()
 def report(lab: LabFolder = Path()) -> None:
-    """Rewrite all derived files: README, log, results and report.md."""
+    """Rewrite all derived files: README, log, and the results of hypotheses."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
 
@@ -92,5 +92,4 @@ app.command()(init)
 app.command()(new)
 app.command()(run)
 app.command()(verdict)
-app.command()(suggest)
 app.command(hidden=True)(work)

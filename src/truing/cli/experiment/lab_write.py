@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from truing.cli.experiment.lab_run import LabFolder
-from truing.utils.format import escape_lines
+from truing.terminal.say import say
 
 
 def init(
@@ -32,9 +31,7 @@ def init(
     except TruingError as error:
         where = f"changes in {folder / 'lab.toml'}, whose folder paths start at"
         text = f"no run of this lab can start yet; see {where}: {error}"
-        Console(stderr=True, highlight=False).print(
-            escape_lines(text), style="yellow", markup=False, soft_wrap=True
-        )
+        say(text, "yellow", err=True)
 
 
 def new(

@@ -111,12 +111,12 @@ def test_the_display_tells_the_cost_and_how_the_time_left_is_known(tmp_path, cap
     running = SimpleNamespace(name="a", began=0.0, updates=1)
     clock = 40.0
     monkeypatch.setattr("truing.lab.report.progress.time.monotonic", lambda: clock)
-    with LabDisplay(hypothesis, slots=1) as display:
-        display("cost", {"lab": lab})
-        assert display._time_left([(job, running)], 1) == ""
-        clock, running.updates = 60.0, 3
-        # 40 s before the first step, and as much after the last; 10 s for each of nine more steps
-        assert display._time_left([(job, running)], 2) == ", 5 min (estimated from the first steps)"
-        display.run_seconds.append(90.0)
-        assert display._time_left([(job, running)], 2) == ", 2 min (measured)"
+    display = LabDisplay(hypothesis, slots=1)
+    display("cost", {"lab": lab})
+    assert display._time_left([(job, running)], 1) == ""
+    clock, running.updates = 60.0, 3
+    # 40 s before the first step, and as much after the last; 10 s for each of nine more steps
+    assert display._time_left([(job, running)], 2) == ", 5 min (estimated from the first steps)"
+    display.run_seconds.append(90.0)
+    assert display._time_left([(job, running)], 2) == ", 2 min (measured)"
     assert "h01: at most 20 runs of 2 steps, 30 min with 1 at a time" in capsys.readouterr().err

@@ -29,7 +29,6 @@ class LabDisplay:
         self.hypothesis, self.slots = hypothesis, slots
         self.last_line_at = time.monotonic()
         self.run_seconds: list[float] = []  # of finished runs
-        self.first_steps: dict[str, tuple[float, int]] = {}  # by run: when steps were first seen, how many
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Show an event."""
@@ -76,30 +75,12 @@ class LabDisplay:
             say(f"  {progress}; remaining: at most {with_count(left, 'run')}{time_left}", "dim", err=True)
 
     def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], count: int) -> str:
-        """Return the time left and its source: finished runs, else the steps of running ones."""
-        now = time.monotonic()
-        run_seconds = self.run_seconds or [
-            seconds for job, each in running if (seconds := self._seconds_by_steps(job, each, now))
-        ]
-        if not run_seconds:
+        """Return the time left by the finished runs; "" before the first."""
+        if not self.run_seconds:
             return ""
-        source = "measured" if self.run_seconds else "estimated from the first steps"
-        elapsed = sum(now - each.began for _, each in running)
-        seconds = max(0.0, math.fsum(run_seconds) / len(run_seconds) * count - elapsed) / max(1, self.slots)
-        return f", {minutes_text(seconds / 60)} ({source})"
-
-    def _seconds_by_steps(self, job: Job, running: RunningProcess, now: float) -> float | None:
-        """Return the seconds of a whole run by the pace of its steps; None before the second.
-
-        What comes before the first step, mostly an evaluation, is assumed to come once more at the end.
-        """
-        if not (updates := running.updates):
-            return None
-        first, before = self.first_steps.setdefault(running.name, (now, updates))
-        if updates == before:
-            return None
-        pace = (now - first) / (updates - before)
-        return 2 * (first - running.began) + pace * (total_steps(job.recipe) - before)
+        elapsed = sum(time.monotonic() - each.began for _, each in running)
+        all_seconds = math.fsum(self.run_seconds) / len(self.run_seconds) * count
+        return f", {minutes_text(max(0.0, all_seconds - elapsed) / max(1, self.slots) / 60)}"
 
 
 def _progress_text(job: Job, running: RunningProcess) -> str:

@@ -8,8 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.train_result import TrainResult
 from truing.chat import make_chat
@@ -88,7 +86,7 @@ def train(
         recipe, rewards=rewards, tools=tools, env=env, out=out, resume=resume, on_event=on_event
     )
     if on_event is None and this_process().is_first:
-        print_result(Console(highlight=False), result)
+        print_result(result)
     return result
 
 

@@ -91,7 +91,7 @@ def test_a_hypothesis_shows_its_status_its_curves_and_its_runs(visit, folder):
     lines = [text for text, _ in verdict_lines(judge(lab, lab.hypotheses["h01"]))]
     assert page.locator("main pre").first.inner_text() == "\n".join(lines)
     expect(page.locator("main p .verdict")).to_have_text("VALIDATED")
-    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 2")
+    page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 1")
     rows = [row.locator("td").all_inner_texts() for row in page.locator("tbody tr").all()]
     assert [row[:4] for row in rows if row[0] == "changed"][:2] == [
         ["changed", "0", "finished", "0.9"],

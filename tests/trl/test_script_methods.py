@@ -26,7 +26,7 @@ def sft(tmp_path, trainer=SFTTrainer, callbacks=None, **arguments):
 def test_metrics_and_state_become_files(tmp_path, capsys):
     trainer = sft(tmp_path)
     trainer.log_metrics("train", {"loss": 1.5, "a": 2.0})
-    assert capsys.readouterr().out == "***** train metrics *****\n  a    = 2\n  loss = 1.5\n"
+    assert capsys.readouterr().out == "***** train metrics *****\n  a    = 2.0\n  loss = 1.5\n"
     trainer.save_metrics("train", {"loss": 1.5})
     trainer.save_metrics("eval", {"eval_loss": 2.5})
     trainer.save_state()

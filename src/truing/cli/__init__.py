@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 import truing
@@ -38,7 +37,7 @@ from truing.cli.train.eval import evaluate_target
 from truing.cli.train.fork import fork_run
 from truing.cli.train.train import train
 from truing.errors import RewardError, TruingError, redact
-from truing.utils.format import escape_lines
+from truing.terminal.say import say
 
 PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
     "Train": {"train": train, "fork": fork_run, "eval": evaluate_target, "engine": engine},
@@ -124,10 +123,9 @@ def _run() -> None:
     try:
         app()
     except TruingError as error:
-        console = Console(stderr=True, highlight=False)
         if isinstance(error, RewardError) and error.__cause__ is not None:
             cause = "".join(traceback.format_exception(error.__cause__))
-            console.print(escape_lines(redact(cause)), markup=False, soft_wrap=True)
+            say(redact(cause), err=True)
         text = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
-        console.print(escape_lines(redact(text)), style="red", markup=False, soft_wrap=True)
+        say(redact(text), "red", err=True)
         sys.exit(error.exit_code)

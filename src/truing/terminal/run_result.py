@@ -16,7 +16,8 @@ from truing.analysis.train_result import TrainResult
 from truing.doctor.report.recorded_findings import current_findings
 from truing.doctor.verdict import FINDING_VERDICTS, VERDICT_ORDER, Verdict
 from truing.record import RunReader
-from truing.utils.format import escape_lines, with_count
+from truing.terminal.say import say
+from truing.utils.format import with_count
 from truing.utils.jsonl import dump_json
 
 
@@ -67,7 +68,7 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
     )
 
 
-def print_result(console: Console, result: TrainResult) -> None:
+def print_result(result: TrainResult) -> None:
     """Print the evaluations as a table, the run directory, and the next commands."""
     table = Table(title="reward on the evaluation tasks, with 95 % intervals")
     for column in ("policy", "reward", "gain over the previous"):
@@ -80,19 +81,18 @@ def print_result(console: Console, result: TrainResult) -> None:
             str(estimate),
             "" if gain is None else gain.signed,
         )
-    console.print(table)
+    Console(highlight=False).print(table)
     for name, evaluation in result.evaluations.items():
         if passing := pass_at_text(evaluation.pass_at()):
-            console.print(f"{name}: {passing}", markup=False, soft_wrap=True)
-    console.print(f"run: {result.run}", markup=False, soft_wrap=True)
+            say(f"{name}: {passing}")
+    say(f"run: {result.run}")
     command, run = command_name(), quote(str(result.run))
-    text, style = doctor_line(result.run, command)
-    console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
+    say(*doctor_line(result.run, command))
     last = list(gains.values())[-1:]
     if not last or not last[0].low > 0:
-        console.print("no gain:   ", f"{command} why {run}", markup=False, soft_wrap=True)
-    console.print("board:     ", f"{command} board {run}", markup=False, soft_wrap=True)
-    console.print("tokens:    ", f"{command} tokens {run}", markup=False, soft_wrap=True)
-    console.print("scorecard: ", f"{command} scorecard {run}", markup=False, soft_wrap=True)
-    console.print("evaluate:  ", evaluate_command(result.run, program=command), markup=False, soft_wrap=True)
-    console.print("export:    ", f"{command} export {run} --to my-model", markup=False, soft_wrap=True)
+        say(f"no gain:    {command} why {run}")
+    say(f"board:      {command} board {run}")
+    say(f"tokens:     {command} tokens {run}")
+    say(f"scorecard:  {command} scorecard {run}")
+    say(f"evaluate:   {evaluate_command(result.run, program=command)}")
+    say(f"export:     {command} export {run} --to my-model")

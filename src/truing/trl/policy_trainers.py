@@ -24,6 +24,7 @@ Tables = Callable[[TrlConfig, Batches, Problems], dict[str, Any]]
 
 OPTIMIZERS = "Truing's optimizer is AdamW, set by the adam_… arguments"
 QUANTIZATION = "Truing trains unquantized weights"
+OWN_ROLLOUTS = "Truing samples by itself and records every token: use tools or environment_factory"
 NO_PROMPT = ({"role": "user", "content": ""},)
 """The prompt of a row without one, whose environment adds the text."""
 
@@ -33,20 +34,33 @@ class PolicyTrainer(TrlTrainer):
 
     tables: ClassVar[Tables]
 
-    def _open(
+    def __init__(  # noqa: PLR0913 — TRL's signature
         self,
-        reward_funcs: Any,
-        train_dataset: Any,
-        eval_dataset: Any,
+        model: Any,
+        reward_funcs: Any = None,
+        args: TrlConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
         reward_processing_classes: Any = None,
-        tools: Sequence[Callable[..., Any]] = (),
+        callbacks: Iterable[Any] | None = None,
+        optimizers: Any = (None, None),
+        quantization_config: Any = None,
+        peft_config: Any = None,
+        tools: Sequence[Callable[..., Any]] | None = None,
+        rollout_func: Any = None,
         environment_factory: Any = None,
-        **common: Any,
     ) -> None:
         """Build environment, rewards and recipe."""
+        refused = {
+            "optimizers": (optimizers, OPTIMIZERS),
+            "quantization_config": (quantization_config, QUANTIZATION),
+            "rollout_func": (rollout_func, OWN_ROLLOUTS),
+        }
+        super().__init__(model, args, refused)
         args, problems = self.args, self.problems
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
-        tools, factories = tools_given(tools), factories_of(environment_factory)
+        tools, factories = tools_given(tools or ()), factories_of(environment_factory)
         if train_dataset is None and factories:
             train_dataset = _generated_rows(args)
         rows: dict[Any, Sequence[Row]] = {"train": _rows(train_dataset, "train_dataset", bool(factories))}
@@ -70,7 +84,14 @@ class PolicyTrainer(TrlTrainer):
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
         for split, each in rows.items():
             env.notes = [*env.notes, *self.scorer.column_notes(each, f"{split}_dataset")]
-        self._finish(batches, tables, text=is_text, **common)
+        self._finish(
+            batches,
+            tables,
+            text=is_text,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            peft_config=peft_config,
+        )
         self.scorer.tokenizer = self.processing_class
         self.scorer.extras = {
             "trainer_state": self.state,
@@ -137,77 +158,13 @@ class GRPOTrainer(PolicyTrainer):
     config_class, algorithm = GRPOConfig, "GRPO"
     tables = staticmethod(grpo_tables)
 
-    def __init__(  # noqa: PLR0913 — TRL's signature
-        self,
-        model: Any,
-        reward_funcs: Any = None,
-        args: GRPOConfig | None = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
-        reward_processing_classes: Any = None,
-        callbacks: Iterable[Any] | None = None,
-        optimizers: Any = (None, None),
-        quantization_config: Any = None,
-        peft_config: Any = None,
-        tools: Sequence[Callable[..., Any]] | None = None,
-        rollout_func: Any = None,
-        environment_factory: Any = None,
-    ) -> None:
-        reason = "Truing samples by itself and records every token: use tools or environment_factory"
-        refused = {
-            "optimizers": (optimizers, OPTIMIZERS),
-            "quantization_config": (quantization_config, QUANTIZATION),
-            "rollout_func": (rollout_func, reason),
-        }
-        super().__init__(model, args, refused)
-        self._open(
-            reward_funcs,
-            train_dataset,
-            eval_dataset,
-            reward_processing_classes,
-            tools or (),
-            environment_factory,
-            processing_class=processing_class,
-            callbacks=callbacks,
-            peft_config=peft_config,
-        )
-
 
 class RLOOTrainer(PolicyTrainer):
     """TRL's ``RLOOTrainer`` on Truing's trainer."""
 
     config_class, algorithm = RLOOConfig, "RLOO"
     tables = staticmethod(rloo_tables)
-
-    def __init__(  # noqa: PLR0913 — TRL's signature
-        self,
-        model: Any,
-        reward_funcs: Any = None,
-        args: RLOOConfig | None = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
-        reward_processing_classes: Any = None,
-        callbacks: Iterable[Any] | None = None,
-        optimizers: Any = (None, None),
-        quantization_config: Any = None,
-        peft_config: Any = None,
-    ) -> None:
-        refused = {
-            "optimizers": (optimizers, OPTIMIZERS),
-            "quantization_config": (quantization_config, QUANTIZATION),
-        }
-        super().__init__(model, args, refused)
-        self._open(
-            reward_funcs,
-            train_dataset,
-            eval_dataset,
-            reward_processing_classes,
-            processing_class=processing_class,
-            callbacks=callbacks,
-            peft_config=peft_config,
-        )
+    absent = ("tools", "rollout_func", "environment_factory")
 
 
 def _generated_rows(args: TrlConfig) -> list[Row]:

@@ -3,13 +3,11 @@
 from pathlib import Path
 from shlex import quote
 
-from rich.console import Console
-
 from truing.errors import RecordError
 from truing.learner.checkpoint import CheckpointState, checkpoint_path, read_state
 from truing.record import RunReader
 from truing.terminal.run_result import command_name, doctor_line
-from truing.utils.format import escape_lines
+from truing.terminal.say import say_all
 
 
 def run_directory(output: Path, resume: str | bool | None) -> Path:
@@ -39,11 +37,9 @@ def run_directory(output: Path, resume: str | bool | None) -> Path:
 
 def print_end(run: Path) -> None:
     """Print where the run is, what the doctor found, and the command of the board."""
-    console, command = Console(stderr=True, highlight=False), command_name()
-    found, style = doctor_line(run, command)
-    lines = {f"run: {run}": "", found: style, f"board: {command} board {quote(str(run))}": ""}
-    for text, line_style in lines.items():
-        console.print(escape_lines(text), style=line_style or None, markup=False, soft_wrap=True)
+    command = command_name()
+    board = f"board: {command} board {quote(str(run))}"
+    say_all([(f"run: {run}", ""), doctor_line(run, command), (board, "")], err=True)
 
 
 def checkpoint_named(path: str | bool | None) -> CheckpointState | None:

@@ -1,18 +1,17 @@
 """Methods that scripts call after a training: metrics and state as files, callbacks taken out again."""
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
-from truing.errors import InvalidValueError, RecordError
+from transformers.trainer_pt_utils import log_metrics, save_metrics, save_state
+
+from truing.errors import InvalidValueError
 from truing.trl.arguments.processes import Accelerator
 from truing.trl.state import RunState
 
 REMEDIES = {
     "predict": "evaluate() returns metrics; truing.record.RunReader(trainer.run) has every answer",
-    "optimizer": "a callback gets it while the run trains",
-    "lr_scheduler": "a callback gets it while the run trains",
+    "optimizer": "each step sets it by the arguments of the config",
+    "lr_scheduler": "state.log_history has each learning_rate",
     "get_train_dataloader": "trainer.env.tasks('train') are the tasks",
     "get_eval_dataloader": "trainer.env.tasks('eval') are the tasks",
     "tokenizer": "TRL renamed it: processing_class",
@@ -58,10 +57,10 @@ def _is_hook(name: str, trainer: type) -> bool:
 
 
 class ScriptMethods:
-    """The part of a trainer that needs nothing but its state and its folder."""
+    """The part of a trainer that needs nothing but its state; three methods are those of transformers."""
 
     accelerator: Accelerator
-    output: Path
+    log_metrics, save_metrics, save_state = log_metrics, save_metrics, save_state
     _state: RunState
     _built = False  # whether the recipe is made of the arguments
 
@@ -93,36 +92,6 @@ class ScriptMethods:
         ]
         self._state.callbacks = [each for each in self._state.callbacks if each not in found]
         return found[0] if found else None
-
-    def log_metrics(self, split: str, metrics: Mapping[str, float]) -> None:
-        """Print metrics, sorted by name."""
-        width = max(map(len, metrics), default=0)
-        lines = [f"  {name:{width}} = {value:g}" for name, value in sorted(metrics.items())]
-        self.accelerator.print("\n".join([f"***** {split} metrics *****", *lines]))
-
-    def save_metrics(self, split: str, metrics: Mapping[str, float], combined: bool = True) -> None:
-        """Write metrics to ``SPLIT_results.json``, and add them to ``all_results.json``."""
-        if not self.accelerator.is_main_process:
-            return
-        self._write_json(f"{split}_results.json", metrics)
-        everything = self.output / "all_results.json"
-        if combined:
-            known = json.loads(everything.read_text(encoding="utf-8")) if everything.exists() else {}
-            self._write_json(everything.name, {**known, **metrics})
-
-    def save_state(self) -> None:
-        """Write ``trainer_state.json``: steps, epochs and the log."""
-        if self.accelerator.is_main_process:
-            self.output.mkdir(parents=True, exist_ok=True)
-            self._state.state.save_to_json(str(self.output / "trainer_state.json"))
-
-    def _write_json(self, name: str, content: Mapping[str, float]) -> None:
-        self.output.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(content, indent=4, sort_keys=True)
-        try:
-            (self.output / name).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise RecordError(f"cannot write {self.output / name}", got=error) from error
 
     def __getattr__(self, name: str) -> NoReturn:
         """Name what a trainer of transformers has and Truing's does not."""

@@ -65,18 +65,14 @@ class SFTTrainer(TrlTrainer):
         }
         super().__init__(model, args, refused)
         args = self.args
-        if args.loss_type not in LOSSES:
-            self.problems.add("loss_type", args.loss_type, "Truing has no such loss", 'use "nll"')
+        self.problems.check_choice("loss_type", args.loss_type, LOSSES, "Truing has no such loss")
         if args.chat_template_path and not self._is_template(args.chat_template_path):
             reason = "Truing reads Jinja files"
             self.problems.add("chat_template_path", args.chat_template_path, reason, "name a .jinja file")
         if args.max_length is not None and args.max_length < 2:
             reason = "a row needs a context and a token to train"
             self.problems.add("max_length", args.max_length, reason, "set more tokens, or None")
-        if args.truncation_mode not in CUTS:
-            self.problems.add(
-                "truncation_mode", args.truncation_mode, "TRL has no such mode", f"use {' or '.join(CUTS)}"
-            )
+        self.problems.check_choice("truncation_mode", args.truncation_mode, CUTS, "TRL has no such mode")
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._formatting_func = formatting_func
         self._train = sft_rows(train_dataset, "train_dataset", args, formatting_func)

@@ -10,12 +10,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from truing.analysis.current_events import current_evaluations
 from truing.errors import InvalidValueError
-from truing.learner.learner import Learner
 from truing.metrics.aliases import trl_metrics
 from truing.record import Event, RunReader
 from truing.trainer.events import STOP
 from truing.trl.arguments.batches import Batches
-from truing.trl.callback_arguments import callback_arguments, check_settings, optimizer_settings
+from truing.trl.callback_arguments import callback_arguments
 from truing.types.step_table import StepNumbers
 
 NEVER_CALLED = (
@@ -88,7 +87,7 @@ class RunState:
         self.control = TrainerControl()
         self.run = Path()  # the directory of the training
         self.processing_class: Any = None
-        self.learner: Learner | None = None  # while it trains
+        self.model: Any = None  # while it trains
         self._begun = False
         self.user_metrics: dict[str, list[float]] = {}  # of log_metric, since the last step
         self._pending: list[Mapping[str, float]] = []
@@ -104,7 +103,7 @@ class RunState:
         if kind == "resumed":
             self._restore()
         if kind == "learner":
-            self.learner = facts["learner"]
+            self.model = facts["learner"].model
         if kind in ("learner", "evaluating") and not self._begun:
             self._begin()
         if kind == "step":
@@ -163,14 +162,12 @@ class RunState:
 
     def call(self, event: str, **facts: Any) -> None:
         """Call a method of all callbacks."""
-        arguments = callback_arguments(self.learner) | facts
+        arguments = callback_arguments(self.model) | facts
         for callback in self.callbacks:
-            before = optimizer_settings(self.learner)
             returned = getattr(callback, event)(
                 self.args, self.state, self.control, processing_class=self.processing_class, **arguments
             )
             self.control = returned or self.control
-            check_settings(callback, self.learner, before)
             self._check_control(callback)
 
     def _check_control(self, callback: TrainerCallback) -> None:

@@ -62,11 +62,14 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     config_class: ClassVar[type[TrlConfig]]
     algorithm: ClassVar[str]
+    absent: ClassVar[tuple[str, ...]] = ()
+    """Arguments of ``__init__`` that TRL's trainer of this name does not have."""
 
     def __new__(cls, *_: Any, **arguments: Any) -> "TrlTrainer":
         """Make a trainer; raise one error for all unknown names."""
         check_overridden(cls, TrlTrainer)
-        check_names(cls.__name__, arguments, [*inspect.signature(cls.__init__).parameters][1:])
+        own = [*inspect.signature(cls.__init__).parameters][1:]
+        check_names(cls.__name__, arguments, [name for name in own if name not in cls.absent])
         return super().__new__(cls)
 
     def __init__(self, model: Any, args: TrlConfig | None, refused: Mapping[str, tuple[Any, str]]) -> None:
@@ -140,6 +143,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         with self._naming_arguments():
             self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.batches = batches
+        self.output.mkdir(parents=True, exist_ok=True)  # as transformers does: methods write there
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
         self._given_args, self._built = args.to_dict(), True
@@ -200,7 +204,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
                 )
             totals = self._state.end()
         finally:
-            self._state.learner = None  # its memory is free
+            self._state.model = None  # its memory is free
         self._take_weights()
         if self.args.push_to_hub:
             self.push_to_hub()
@@ -277,7 +281,6 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._on_first("writing the model", self._write_inputs_here)
 
     def _write_inputs_here(self) -> None:
-        self.output.mkdir(parents=True, exist_ok=True)
         if self._template is not None:
             (self.output / "prompt.jinja").write_text(self._template, encoding="utf-8")
         (self.output / UNTRAINED).write_text(to_toml(self.recipe), encoding="utf-8")

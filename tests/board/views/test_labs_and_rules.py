@@ -6,7 +6,7 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.board.queries import Board
-from truing.board.views.lab_figures import effects_figure, figures
+from truing.board.views.lab_figures import curves_figure, effects_figure
 from truing.board.views.labs import _escape_html
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
@@ -50,24 +50,20 @@ def test_a_lab_that_cannot_be_read_is_reported(tmp_path, spoil):
     assert board.answer("runs", {})["labs"] == ["lab"]
 
 
-def test_figures_show_effects_curves_and_seeds(tmp_path):
+def test_figures_show_effects_and_curves(tmp_path):
     lab = lab_in(tmp_path)
     hypothesis = lab.hypotheses["h01"]
     assert effects_figure({"h01": judge(lab, hypothesis)}) == {}
-    assert list(figures(lab, judge(lab, hypothesis))) == []
+    assert curves_figure(lab, judge(lab, hypothesis)) == {}
     lab = with_runs(declared(lab, hypothesis), hypothesis, {"changed": [0.5, 1.0]})
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 2, 9.0, outcome="crashed"))
     verdict = judge(lab, hypothesis)
     effect = effects_figure({"h01": verdict})["data"][0]
     assert (effect["x"], effect["y"]) == ([0.75], ["h01 (eval/reward)"])
-    curves, points = (each["data"] for each in figures(lab, verdict))
+    curves = curves_figure(lab, verdict)["data"]
     assert [(each["name"], each["y"]) for each in curves if each["line"]["width"] > 1] == [
         ("baseline", [0.0, 0.0]),
         ("changed", [0.0, 0.75]),
-    ]
-    assert [(each["name"], each["x"], each["y"]) for each in points] == [
-        ("baseline", [0, 1], [0.0, 0.0]),
-        ("changed", [0, 1], [0.5, 1.0]),
     ]
 
 

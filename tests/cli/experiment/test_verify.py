@@ -120,8 +120,6 @@ def test_the_scorecard_of_a_run(finished, tmp_path):
     assert "expected" in result.out
     facts = json.loads(truing("scorecard", finished.run, "--json").out)
     assert {each["name"]: each["verdict"] for each in facts}["alignment"] == "pass"
-    watched = truing("scorecard", finished.run, "--watch")  # it has ended: shown once
-    assert "alignment" in watched.out
 
 
 def test_a_passing_run_is_exit_0_and_a_failing_criterion_1(mini, tmp_path):

@@ -25,13 +25,13 @@ def test_every_event_of_the_runner_is_shown(kind, names):
 
 def test_a_line_says_how_many_runs_are_left(tmp_path, capsys):
     (hypothesis,) = lab_in(tmp_path).hypotheses.values()
-    with LabDisplay(hypothesis, slots=1) as display:
-        display("checking", {"seconds": 0.0})
-        display("checking", {"seconds": 1.0})
-        display.last_line_at = 0.0
-        display("checking", {"seconds": 120.0})
-        display.last_line_at = 0.0
-        display("progress", {"running": [], "left": 3})
+    display = LabDisplay(hypothesis, slots=1)
+    display("checking", {"seconds": 0.0})
+    display("checking", {"seconds": 1.0})
+    display.last_line_at = 0.0
+    display("checking", {"seconds": 120.0})
+    display.last_line_at = 0.0
+    display("progress", {"running": [], "left": 3})
     shown = capsys.readouterr().err
     lines = [line for line in shown.splitlines() if "checking the baseline" in line]
     assert [line.partition("…")[2] for line in lines] == ["", " 2 min"]

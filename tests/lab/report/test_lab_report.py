@@ -38,7 +38,7 @@ def test_a_derived_file_that_was_deleted_comes_back_as_it_was(lab):
     written = write_report(lab)
     before = {path: path.read_bytes() for path in written}
     derived = [path for path in written if path.parent.name != "hypotheses"]
-    assert {path.name for path in derived} == {"README.md", "01-experiments-log.md", "report.md"}
+    assert {path.name for path in derived} == {"README.md", "01-experiments-log.md"}
     for path in derived:
         path.unlink()
     write_report(open_lab(lab.root))

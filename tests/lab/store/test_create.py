@@ -1,7 +1,5 @@
 """Templates are labs that can be run; new hypotheses are hypotheses."""
 
-from pathlib import Path
-
 import pytest
 from command import truing
 from folders import ROOT
@@ -9,10 +7,9 @@ from labs import lab_in
 
 from truing.doctor.rules import RULES
 from truing.errors import LabError, RecipeError
-from truing.lab.report.suggest import Suggestion
 from truing.lab.run.design import BASELINE, arms_of
 from truing.lab.run.plan import plan
-from truing.lab.store.create import TEMPLATE_RECIPES, create_lab, write_suggestion
+from truing.lab.store.create import TEMPLATE_RECIPES, create_lab
 from truing.lab.store.lab import open_lab
 
 PRESET = str(ROOT / "recipes" / "presets" / "musique.toml")
@@ -98,61 +95,12 @@ def test_a_new_hypothesis_is_one_that_can_be_read(tmp_path):
     assert arms_of(again, again.hypotheses["h02"], None)
 
 
-@pytest.mark.parametrize(
-    "suggestion",
-    [
-        Suggestion(
-            "A 'quoted' \"title\"",
-            'with "x" \\ it is',
-            "a\nb",
-            False,
-            arm="slower",
-            changes=("grpo.steps=3",),
-        ),
-        Suggestion("MSK003: wrong", "wrong", "seen", True, rules=("MSK003",), minutes=0.1),
-    ],
-)
-def test_a_suggestion_becomes_a_hypothesis(tmp_path, suggestion):
-    lab = lab_in(tmp_path)
-    path = write_suggestion(lab, suggestion)
-    result = open_lab(tmp_path).hypotheses["h02"]
-    assert result.path == path
-    assert result.header.claim == suggestion.claim
-    assert result.header.arms == ({"slower": ("grpo.steps=3",)} if suggestion.arm else {})
-
-
 def test_arms_have_no_changes_of_stages_that_the_baseline_does_not_train(tmp_path):
     create_lab(tmp_path / "lab", "musique", str(ROOT / "recipes/presets/musique.toml"))
     lab = open_lab(tmp_path / "lab")
     assert lab.hypotheses["h06"].header.arms["full"] == ("lora=false", "grpo.learning_rate=2e-5")
     create_lab(tmp_path / "both", "musique", None)
     assert "sft.learning_rate=3e-5" in open_lab(tmp_path / "both").hypotheses["h06"].header.arms["full"]
-
-
-@pytest.mark.parametrize("template", sorted(TEMPLATE_RECIPES))
-def test_changes_of_the_command_come_after_those_of_the_template(tmp_path, monkeypatch, template):
-    """A path is named from the lab's folder, as all paths of its recipe are."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "weights").mkdir()
-    create_lab(Path("plain"), template, None)
-    create_lab(
-        Path("lab"), template, None, ("eval.samples=7", "model.name=weights", "model.chat_template=no")
-    )
-    added = ("eval.samples=7", "model.name=../weights", "model.chat_template=no")
-    assert open_lab(Path("lab")).config.changes == (*open_lab(Path("plain")).config.changes, *added)
-
-
-def test_a_file_of_which_some_rows_are_taken_is_named_from_the_lab_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("q.jsonl").write_text("{}")
-    create_lab(Path("labs/one"), "musique", PRESET, ("env.data=q.jsonl[:100]",))
-    assert open_lab(Path("labs/one")).config.changes[-1] == "env.data=../../q.jsonl[:100]"
-
-
-def test_an_unknown_change_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(RecipeError, match="unknown recipe key"):
-        create_lab(tmp_path / "lab", "tiny", None, ("grpo.stepps=3",))
-    assert not (tmp_path / "lab").exists()
 
 
 def test_a_lab_whose_data_are_missing_says_so_when_it_is_made_and_planned(tmp_path):
@@ -169,9 +117,10 @@ def test_a_lab_whose_data_are_missing_says_so_when_it_is_made_and_planned(tmp_pa
 
 def test_the_preset_of_the_field_report_runs_with_its_template_and_120_questions(tmp_path, published):
     file = published / "musique" / "musique_ans_full_paragraphs.jsonl"
-    words = (f"env.data={file}", "model.name=tiny", "--template", "musique", "--recipe", PRESET)
-    made = truing("lab", "init", tmp_path / "lab", *words)
-    assert (made.code, made.err) == (0, "")
+    create_lab(tmp_path / "lab", "musique", PRESET)
+    settings = tmp_path / "lab" / "lab.toml"
+    added = f'changes = [\n  "env.data={file}", "model.name=tiny",'
+    settings.write_text(settings.read_text().replace("changes = [", added))
     planned = truing("lab", "plan", "--lab", tmp_path / "lab")
     # the baseline once for all: 28 runs, and 24, 2 × 24 and 2 × 28 of arms
     assert "cost of these experiments: at most 156 runs of 50 steps" in planned.out

@@ -190,7 +190,7 @@ def test_a_misspelt_key(tmp_path, wrong, right):
     header = header.replace("\n[arms]", f'{wrong} = "x"\n\n[arms]')
     message = refused(tmp_path, header)
     assert f"unknown key '{wrong}'" in message
-    assert f"did you mean {right}?" in message
+    assert f"did you mean {right!r}?" in message
 
 
 def test_a_key_that_is_like_none(tmp_path):
@@ -228,9 +228,9 @@ def test_an_invalid_value(tmp_path, key, value, told):
 def test_an_unknown_metric(tmp_path):
     message = refused(tmp_path, HEADER.replace("eval/reward", "eval/reward/x", 1))
     assert "no run has the metric 'eval/reward/x'" in message
-    assert "did you mean eval/reward?" in message
+    assert "did you mean 'eval/reward'?" in message
     message = refused(tmp_path, 'metric = "rewrd/mean"\n' + HEADER.strip())
-    assert "did you mean reward/mean?" in message
+    assert "did you mean 'reward/mean'?" in message
     message = refused(tmp_path, 'metric = "1234"\n' + HEADER.strip())
     assert "truing explain metrics" in message
 
@@ -243,7 +243,7 @@ def test_an_unknown_rule(tmp_path):
 def test_an_unknown_measure(tmp_path):
     measures = 'measures = [{ metric = "length/meen", below = 1 }]'
     message = refused(tmp_path, SETTLED.replace('rules = ["LEN"]', measures))
-    assert "did you mean length/mean?" in message
+    assert "did you mean 'length/mean'?" in message
 
 
 def test_a_check_of_nothing(tmp_path):

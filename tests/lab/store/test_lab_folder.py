@@ -89,7 +89,7 @@ def test_settings_that_cannot_be(tmp_path, settings, told):
 def test_a_lab_without_a_name(tmp_path):
     lab_in(tmp_path)
     (tmp_path / "lab.toml").write_text("family = 2\n")
-    with pytest.raises(LabError, match="name: Field required"):
+    with pytest.raises(LabError, match="lacks 'name'"):
         open_lab(tmp_path)
 
 

@@ -47,7 +47,7 @@ def test_differences_between_arms_that_do_not_learn_are_named(tmp_path):
 def test_the_report_and_the_json_have_it(tmp_path):
     lab, hypothesis = with_gains(tmp_path, baseline=0.5, arm=0.5)
     write_report(lab)
-    assert "baseline: reward 0.500 → 0.500" in (tmp_path / "experimental-results" / "report.md").read_text()
+    assert "baseline: reward 0.500 → 0.500" in hypothesis.path.read_text()
     assert "runs that do not learn" in hypothesis.path.read_text()
     facts = json.loads(json.dumps(judge(lab, hypothesis).facts(), allow_nan=False))
     assert facts["gains"]["baseline"]["learned"] is False

@@ -54,7 +54,7 @@ export async function lab(page, query, context) {
 
 export async function hypothesis(page, query, context) {
   const data = await get("hypothesis", { lab: query.lab, hypothesis: query.hypothesis });
-  const drawn = data.figures.map(figure);
+  const drawn = data.curves.data ? [figure(data.curves)] : [];
   context.charts(() => drawn);
   setChildren(
     page,
@@ -91,21 +91,15 @@ export async function hypothesis(page, query, context) {
   );
 }
 
-const TICKS = 12;
-
 // A figure of the lab in the colours of the page; steps count from 1.
 function figure(spec) {
   const area = h("div", {});
-  const { title, xaxis, shapes, height = 300, ...rest } = spec.layout;
+  const { title, shapes, height = 300, ...rest } = spec.layout;
   area.style.height = `${height}px`;
   const data = spec.data.map((each) => (each.x ? each : { ...each, x0: 1 }));
-  const seeds = data.flatMap((each) => each.x || []);
-  const axis = { ...xaxis };
-  if (axis.dtick) axis.dtick = Math.max(1, Math.ceil((Math.max(...seeds) - Math.min(...seeds)) / TICKS));
   const show = () =>
     plot(area, data, {
       ...rest,
-      xaxis: axis,
       shapes: (shapes || []).map((each) => ({ ...each, line: { ...each.line, color: cssColor("quiet") } })),
       showlegend: true,
       hovermode: "closest",

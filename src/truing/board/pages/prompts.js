@@ -80,7 +80,7 @@ function nothing(query, data) {
 }
 
 function row(query, each) {
-  const at = { run: query.run, stage: each.stage, update: each.update, task: each.task };
+  const at = { run: query.run, stage: each.stage, update: each.update };
   return h(
     "tr",
     { class: "to" },

@@ -1,7 +1,7 @@
 // One update: its samples, its ratios, and every metric with its definition.
 import { count, duration, findingCodes, h, link } from "./dom.js";
 import { number, plural, sampleLink, setChildren, table } from "./dom.js";
-import { address, get, hasAnswer, updateAddress } from "./api.js";
+import { address, get, hasAnswer } from "./api.js";
 import { finding } from "./finding.js";
 import { histogram } from "./ratio_histogram.js";
 import { TokenView } from "./tokens.js";
@@ -91,101 +91,21 @@ const FIRST = 20;
 const FINISH = (each) =>
   each.finish ? `${each.finish}${each.ended_by !== "environment" ? ` (${each.ended_by})` : ""}` : each.status;
 
-export function samples(list, every, query) {
-  const kinds = { group: "group", task: "task", finish: "finish reason" };
-  const chosen = { ...query };
-  const select = (name, values) =>
-    h(
-      "label",
-      {},
-      kinds[name],
-      h(
-        "select",
-        { onchange: (event) => change(name, event.target.value) },
-        ["", ...values].map((value) =>
-          h("option", { value, selected: chosen[name] === value }, value || "all"),
-        ),
-      ),
-    );
-  const bound = (name, label) =>
-    h(
-      "label",
-      {},
-      label,
-      h("input", {
-        type: "number",
-        step: "any",
-        value: chosen[name] || "",
-        onchange: (event) => change(name, event.target.value),
-      }),
-    );
-  const change = (name, value) => {
-    chosen[name] = value;
-    updateAddress({ [name]: value });
-    show();
-  };
-  const rows = h("div", {});
-  const values = (name) => [...new Set(every.map((each) => each[name]))].filter(Boolean).slice(0, 500);
-  setChildren(
-    list,
-    h(
-      "div",
-      { class: "row" },
-      select("group", values("group")),
-      select("task", values("task")),
-      select("finish", values("finish")),
-      bound("least", "reward min"),
-      bound("most", "max"),
-      h(
-        "label",
-        {},
-        h("input", {
-          type: "checkbox",
-          checked: chosen.found === "1",
-          onchange: (event) => change("found", event.target.checked ? "1" : ""),
-        }),
-        "with findings",
-      ),
-    ),
-    rows,
-  );
-  let most = FIRST;
-  const show = () => {
-    const shown = every.filter(
-      (each) =>
-        ["group", "task", "finish"].every((name) => !chosen[name] || each[name] === chosen[name]) &&
-        (!chosen.least || each.reward >= Number(chosen.least)) &&
-        (!chosen.most || (each.reward !== null && each.reward <= Number(chosen.most))) &&
-        (!chosen.found || Object.keys(each.findings).length),
-    );
+// The samples of the step; the page Samples has filters.
+function samples(list, every, query) {
+  const show = (most) =>
     setChildren(
-      rows,
-      h(
-        "p",
-        { class: "quiet" },
-        shown.length === every.length
-          ? plural(every.length, "sample")
-          : `${shown.length} of ${every.length} samples`,
-      ),
-      listing(shown.slice(0, most), query),
-      shown.length > most
-        ? h(
-            "button",
-            {
-              onclick: () => {
-                most = Infinity;
-                show();
-              },
-            },
-            `${shown.length - most} more`,
-          )
+      list,
+      h("p", { class: "quiet" }, plural(every.length, "sample")),
+      listing(every.slice(0, most), query),
+      every.length > most
+        ? h("button", { onclick: () => show(Infinity) }, `${every.length - most} more`)
         : null,
     );
-  };
-  show();
+  show(FIRST);
 }
 
-export function listing(listed, query) {
+function listing(listed, query) {
   return table(
     [
       ["sample"],
@@ -200,7 +120,7 @@ export function listing(listed, query) {
       ["findings"],
     ],
     listed.map((each) => {
-      const at = { run: query.run, stage: each.stage || query.stage, update: each.update || query.update };
+      const at = { run: query.run, stage: query.stage, update: query.update };
       return h(
         "tr",
         { class: "to" },

@@ -1,4 +1,4 @@
-"""Figures of a lab: effects with their bounds, curves, and the metric by seed."""
+"""Figures of a lab: effects with their bounds, and curves."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,28 +57,20 @@ def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
     }
 
 
-def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
-    """Yield the reward curves of all arms, and the metric by seed."""
+def curves_figure(lab: Lab, verdict: HypothesisVerdict) -> Figure:
+    """Return the reward curves of all arms; empty before the baseline has a run."""
     declaration = lab.declaration(lab.hypotheses[verdict.hypothesis])
     if declaration is None:
-        return
+        return {}
     runs = {label: _finished_runs(lab, arm) for label, arm in declaration.arms.items()}
     if not runs[BASELINE]:
-        return
-    yield {
+        return {}
+    return {
         "data": list(_curves(runs)),
         "layout": {
             "title": {"text": "Reward by step: each seed, and the mean of each arm"},
             "xaxis": {"title": {"text": "step of the last stage"}},
             "yaxis": {"title": {"text": "mean reward"}},
-        },
-    }
-    yield {
-        "data": list(_points(runs, verdict.metric)),
-        "layout": {
-            "title": {"text": "By seed: paired arms share an x value"},
-            "xaxis": {"title": {"text": "seed"}, "dtick": 1},
-            "yaxis": {"title": {"text": verdict.metric}},
         },
     }
 
@@ -104,16 +96,3 @@ def _line(values: Sequence[float], name: str, color: str, width: float) -> Figur
     finite_values = [value if math.isfinite(value) else None for value in values]
     style = {"color": color, "width": width}
     return {"type": "scatter", "mode": "lines", "y": finite_values, "name": name, "line": style}
-
-
-def _points(runs: Mapping[str, Sequence[Run]], metric: str) -> Iterator[Figure]:
-    for color, (label, arm_runs) in zip(COLORS * len(runs), runs.items(), strict=False):
-        measured = [run for run in arm_runs if metric in run.metrics]
-        yield {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [run.seed for run in measured],
-            "y": [run.metrics[metric] for run in measured],
-            "name": label,
-            "marker": {"color": color, "size": 9},
-        }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.board.views.lab_figures import effects_figure, figures
+from truing.board.views.lab_figures import curves_figure, effects_figure
 from truing.lab.report.text import verdict_lines
 from truing.lab.store.lab import open_lab
 from truing.lab.verdicts.verdict import judge
@@ -38,7 +38,7 @@ def hypothesis(root: Path, name: str) -> dict[str, Any]:
         "claim": source.header.claim,
         "text": source.path.read_text(encoding="utf-8"),
         "lines": [text for text, _ in verdict_lines(verdict)],
-        "figures": [_escape_html(each) for each in figures(lab, verdict)],
+        "curves": _escape_html(curves_figure(lab, verdict)),
         "runs": [
             {
                 "arm": label,

@@ -8,10 +8,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.utils.format import escape_lines, with_count
+from truing.terminal.say import say, say_all
+from truing.utils.format import with_count
 
 if TYPE_CHECKING:
     from truing.doctor.bisect import Trial
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 def bisect_run(
     run: Annotated[Path, typer.Argument(help="A run directory, or the steps that an audit of TRL saved.")],
-    other: Annotated[
-        Path | None, typer.Argument(help="Another run, to compare with as in `truing compare`.")
-    ] = None,
     stage: Annotated[str | None, typer.Option(help="Stage of the step.")] = None,
     step: Annotated[
         int | None,
@@ -38,15 +35,6 @@ def bisect_run(
 
     Exit code 0: no part differs, and no rule finds anything. 1: otherwise.
     """
-    if other is not None:
-        if stage is not None or step is not None:
-            raise RecipeError(
-                "the comparison of two runs takes no stage or step",
-                got="--stage or --step",
-                expected="neither",
-            )
-        compare_runs(run, other, as_json=as_json)
-        return
     if _bisect(run, stage, None if step is None else step - 1, trust, as_json):
         raise typer.Exit(1)
 
@@ -81,11 +69,9 @@ def _print_parts(
     """Print each part, then the verdict."""
     from truing.doctor.bisect import first_differing, lines
 
-    console = Console(highlight=False)
-    head = f"{run}: step {update.step + 1} of {update.stage}, {with_count(len(update.samples), 'sample')}"
-    console.print(head, style="bold", markup=False, soft_wrap=True)
-    for text, style in lines(trials):
-        console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
+    samples = with_count(len(update.samples), "sample")
+    say(f"{run}: step {update.step + 1} of {update.stage}, {samples}", "bold")
+    say_all(lines(trials))
     differing, swapped = first_differing(trials), any(each.state == "same" for each in trials)
     if differing:
         text = f"differs: {differing.part}" + (f" (computed in {location})" if location else "")
@@ -96,7 +82,7 @@ def _print_parts(
     else:
         text = "no part differs from its second implementation" if swapped else "no part could be swapped"
     style = "bold red" if differing else "bold yellow" if findings or not swapped else "bold green"
-    console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
+    say(text, style)
 
 
 def compare_runs(
@@ -120,9 +106,7 @@ def compare_runs(
     if as_json:
         print(json.dumps(asdict(comparison), ensure_ascii=False))
     else:
-        console = Console(highlight=False)
-        for text, style in comparison_lines(comparison):
-            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+        say_all(comparison_lines(comparison))
     if comparison.differs:
         raise typer.Exit(1)
 
@@ -142,7 +126,6 @@ def _compare_traces(one: Path, other: Path, as_json: bool) -> None:
     if as_json:
         print(dump_json(asdict(comparison)).decode())
     else:
-        for text, style in comparison.lines():
-            Console(highlight=False).print(escape_lines(text), style=style, markup=False, soft_wrap=True)
+        say_all(comparison.lines())
     if not comparison.is_same:
         raise typer.Exit(1)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from truing.cli.recipe import recipe_of
 from truing.config import is_builtin_recipe
 from truing.errors import RecipeError
-from truing.utils.format import escape_lines, with_count
+from truing.terminal.say import say, say_all
+from truing.utils.format import with_count
 
 if TYPE_CHECKING:
     from truing.doctor.diagnosis import Diagnosis
@@ -93,11 +93,10 @@ def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, stat
     from truing.doctor.report.text import report_lines
     from truing.learner.memory_prediction import predict_memory
 
-    console = Console(highlight=False)
     report, memory = check(recipe), predict_memory(recipe)
     if options.format == "text":
-        console.print(escape_lines(str(report)), markup=False, soft_wrap=True)
-        console.print(memory.text(), markup=False, soft_wrap=True)
+        say(str(report))
+        say(memory.text())
     # do not train on a recipe whose tasks are unusable
     diagnosis = None if static or report.findings else preflight(recipe, on_event=_print_progress)
     if options.format == "json":
@@ -105,20 +104,17 @@ def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, stat
         facts = {"recipe": recipe.name} | report_json(report) | {"memory": memory.json()} | rule_results
         print(json.dumps(facts, ensure_ascii=False))
     elif diagnosis is not None:
-        for text, style in report_lines(diagnosis, "RUN", options.verbose):
-            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+        say_all(report_lines(diagnosis, "RUN", options.verbose))
     results = diagnosis.results() if diagnosis else []
     return bool(report.findings) or any(fails(each, options.strict) for each in results)
 
 
 def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
     """Print the progress of the short run, and its first tokens as text."""
-    console = Console(stderr=True, highlight=False)
     if kind == "stage":
-        console.print(f"{with_count(facts['steps'], 'step')} of {facts['stage']} …", markup=False)
+        say(f"{with_count(facts['steps'], 'step')} of {facts['stage']} …", err=True)
     if kind == "boundary" and facts["step"] == 0:
-        for text, _ in facts["lines"]:
-            console.print(escape_lines(f"  {text}"), markup=False, soft_wrap=True, style="dim")
+        say_all(((f"  {text}", "dim") for text, _ in facts["lines"]), err=True)
 
 
 def _codes(values: list[str] | None) -> list[str]:
@@ -161,8 +157,7 @@ def _check_trace(
     diagnosis = diagnose_run(folder, select, ignore, on_step=found.add, declared=declared)
     formulas = list(found.lines())
     if options.format == "text":
-        for text in formulas:
-            Console(highlight=False).print(escape_lines(text), style="bold", markup=False, soft_wrap=True)
+        say_all((text, "bold") for text in formulas)
     notes = [*trace_notes(folder, declared), *advice(diagnosis)]
     more = {"formulas": formulas, "notes": notes}
     return _print_diagnosis(diagnosis, folder, folder, options, more, [(text, "yellow") for text in notes])
@@ -219,7 +214,5 @@ def _print_diagnosis(
     elif options.format == "junit":
         print(junit(diagnosis, str(run), options.strict))
     else:
-        console = Console(highlight=False)
-        for text, style in [*report_lines(diagnosis, str(run), options.verbose), *below]:
-            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+        say_all([*report_lines(diagnosis, str(run), options.verbose), *below])
     return any(fails(result, options.strict) for result in diagnosis.results())

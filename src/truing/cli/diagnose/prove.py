@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.utils.format import escape_lines
+from truing.terminal.say import say
 from truing.utils.jsonl import dump_json
 
 if TYPE_CHECKING:
@@ -78,11 +77,6 @@ def _plain(value: Any) -> Any:
 
 def _print(url: str, proof: "ServerProof") -> None:
     """Print the verdict, then what it stands on."""
-    console = Console(highlight=False)
-
-    def say(text: str, style: str = "") -> None:
-        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
-
     verdict = "WRONG: " if proof.wrong else {"cannot tell": "CANNOT TELL: "}.get(proof.said, "")
     style = "bold red" if proof.wrong else STYLES[proof.said]
     say(f"{url} {proof.model}, from {proof.depth}: {verdict}{proof.text}", style)

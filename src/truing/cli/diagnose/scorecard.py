@@ -1,7 +1,6 @@
 """`truing scorecard`: the success criteria of a run."""
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -18,32 +16,18 @@ if TYPE_CHECKING:
 
 COLOURS = {"pass": "green", "fail": "red", "fact": "cyan", "not checked": "dim"}
 
-REFRESH_SECONDS = 2.0
-"""Seconds between two reads of a running run."""
-
 
 def show_scorecard(
     run: Annotated[Path, typer.Argument(help="A run directory; the run may still be running.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the run ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge RUN by success criteria (ratio, KL, tool calls …), during training or after.
 
     Exit code 0: no criterion fails. 1: one does.
     """
-    criteria, ended = _read_scorecard(run)
+    criteria = _read_scorecard(run)
     if as_json:
         print(json.dumps([asdict(criterion) for criterion in criteria], ensure_ascii=False))
-    elif watch:
-        with Live(
-            scorecard_table(criteria, with_readings=True),
-            console=Console(highlight=False),
-            refresh_per_second=1,
-        ) as live:
-            while not ended:
-                time.sleep(REFRESH_SECONDS)
-                criteria, ended = _read_scorecard(run)
-                live.update(scorecard_table(criteria, with_readings=True))
     else:
         Console(highlight=False).print(scorecard_table(criteria, with_readings=True))
     if any(criterion.verdict == "fail" for criterion in criteria):
@@ -65,8 +49,8 @@ def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bo
     return table
 
 
-def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
-    """Return the scorecard of the recorded steps, and whether the run has ended."""
+def _read_scorecard(run: Path) -> list["SuccessCriterion"]:
+    """Return the scorecard of the recorded steps."""
     from truing.analysis.incremental_reader import IncrementalReader
     from truing.analysis.scorecard import scorecard
     from truing.cli.inspect.lost_updates import warn_of_lost_updates
@@ -76,6 +60,4 @@ def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
     reader = IncrementalReader(run)
     reader.refresh()
     recipe, device = reader.reader.run_fact("recipe"), reader.reader.run_fact("machine", "device")
-    kinds = [event.kind for event in reader.events]
-    ended = "finished" in kinds or "gave_up" in kinds
-    return scorecard(reader.columns, resolve(recipe), device, reader.events), ended
+    return scorecard(reader.columns, resolve(recipe), device, reader.events)

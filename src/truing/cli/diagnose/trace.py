@@ -5,7 +5,8 @@ from shlex import quote
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from truing.terminal.say import say
 
 app = typer.Typer(no_args_is_help=True, help="Traces: what another trainer's steps computed.")
 
@@ -16,12 +17,7 @@ def demo(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
     from truing.doctor.traces.demo import BUGS, WRITER, write_demo
 
     write_demo(folder)
-    console = Console(highlight=False)
     for name, what in {"healthy": "no bug", **BUGS}.items():
-        console.print(f"{name:<20} {what}", markup=False, soft_wrap=True)
-    console.print(
-        f"check one: truing check {quote(str(folder / next(iter(BUGS))))}", markup=False, soft_wrap=True
-    )
-    console.print(
-        f"write your own with {folder / WRITER}: truing explain trace", markup=False, soft_wrap=True
-    )
+        say(f"{name:<20} {what}")
+    say(f"check one: truing check {quote(str(folder / next(iter(BUGS))))}")
+    say(f"write your own with {folder / WRITER}: truing explain trace")

@@ -10,10 +10,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.utils.format import escape_lines, with_count
+from truing.terminal.say import say, say_all
+from truing.utils.format import with_count
 
 if TYPE_CHECKING:
     from truing.doctor.causes.cause import Answer
@@ -58,9 +58,7 @@ def explain_run(
     if as_json:
         print(json.dumps(_json(history, answers, tainted)))
         return
-    console = Console(highlight=False)
-    for text, style in _lines(history, answers, tainted):
-        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+    say_all(_lines(history, answers, tainted))
 
 
 def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_json: bool) -> None:
@@ -72,11 +70,7 @@ def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_js
         raise RecipeError(
             "an experiment forks a run of Truing", got=history.source, expected="a run directory"
         )
-    console = Console(highlight=False, stderr=as_json)
-    say = partial(console.print, markup=False, soft_wrap=True)
-    trial = run_experiment(
-        history, train_by_command, minutes, steps, jobs, lambda line: say(escape_lines(line))
-    )
+    trial = run_experiment(history, train_by_command, minutes, steps, jobs, partial(say, err=as_json))
     if as_json:
         print(json.dumps(facts(trial.plan, trial.results())))
 

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from truing.cli.experiment.lab_run import AsJson, LabFolder, run, verdict, work
-from truing.cli.experiment.lab_write import init, new, suggest
-from truing.utils.format import escape_lines
+from truing.cli.experiment.lab_write import init, new
+from truing.terminal.say import say, say_all
 
 app = typer.Typer(
     help="Test hypotheses on why the reward does not go up: experiments, verdicts, a record of the evidence.",
@@ -43,15 +42,13 @@ def plan(
         facts = {"steps": [step.facts() for step in steps], "cost": cost, "problem": problem}
         print(json.dumps(facts, ensure_ascii=False))
         return
-    console = Console(highlight=False)
-    for text, style in step_lines(steps):
-        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+    say_all(step_lines(steps))
     if cost:
-        console.print(escape_lines(f"cost of these experiments: {cost}"), markup=False, soft_wrap=True)
+        say(f"cost of these experiments: {cost}")
     if problem:
-        console.print(escape_lines(problem), style="red", markup=False, soft_wrap=True)
+        say(problem, "red")
     if not steps:
-        console.print("no open step: truing lab suggest RUN, or truing lab new TITLE")
+        say("no open step: truing lab new TITLE writes a hypothesis, truing why RUN finds them")
 
 
 @app.command()
@@ -68,19 +65,15 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps({"hypotheses": [each.facts() for each in verdicts]}, ensure_ascii=False))
         return
-    console = Console(highlight=False)
     for each in verdicts:
-        for text, style in [
-            *list(verdict_lines(each))[:2],
-            *gain_lines(each),
-            *((f"  note: {note}", "dim") for note in each.notes),
-        ]:
-            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+        say_all(list(verdict_lines(each))[:2])
+        say_all(gain_lines(each))
+        say_all((f"  note: {note}", "dim") for note in each.notes)
 
 
 @app.command()
 def report(lab: LabFolder = Path()) -> None:
-    """Rewrite all derived files: README, log, results and report.md."""
+    """Rewrite all derived files: README, log, and the results of hypotheses."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
 
@@ -92,5 +85,4 @@ app.command()(init)
 app.command()(new)
 app.command()(run)
 app.command()(verdict)
-app.command()(suggest)
 app.command(hidden=True)(work)

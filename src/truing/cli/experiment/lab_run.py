@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from truing.utils.format import escape_lines
+from truing.terminal.say import say, say_all
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -54,13 +53,13 @@ def run(
     ledger = Ledger(lab_state.ledger_folder)
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with LabDisplay(tested, pool.slots) as display, pool:
+        display = LabDisplay(tested, pool.slots)
+        with pool:
             run_hypothesis(
                 lab_state, tested, pool, ledger, display, underpowered=underpowered, train=train, retry=retry
             )
     except KeyboardInterrupt:
-        text = f"stopped; resume with: truing lab run {tested.id}"
-        Console(stderr=True, highlight=False).print(escape_lines(text), markup=False, soft_wrap=True)
+        say(f"stopped; resume with: truing lab run {tested.id}", err=True)
         raise typer.Exit(130) from None
     finally:  # also after Ctrl-C or an error: report the finished runs
         ledger.close()
@@ -78,10 +77,7 @@ def _update_report(lab: Path) -> None:
     try:
         write_report(open_lab(lab))
     except TruingError as error:
-        text = f"the tables are not up to date: {error}"
-        Console(stderr=True, highlight=False).print(
-            escape_lines(text), style="yellow", markup=False, soft_wrap=True
-        )
+        say(f"the tables are not up to date: {error}", "yellow", err=True)
 
 
 def verdict(
@@ -99,9 +95,7 @@ def verdict(
     if as_json:
         print(json.dumps(result.facts(), ensure_ascii=False))
         return
-    console = Console(highlight=False)
-    for text, style in verdict_lines(result):
-        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
+    say_all(verdict_lines(result))
 
 
 def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:

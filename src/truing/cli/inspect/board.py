@@ -10,7 +10,8 @@ from threading import Thread
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from truing.terminal.say import say
 
 PORT = 8484
 """The default port; if it is in use, the board takes a free one."""
@@ -39,7 +40,6 @@ def board(
     from truing.record.segments import warm_up
     from truing.utils.format import with_count
 
-    console = Console(highlight=False)
     runs = Board(folder)
     warm_up()
     local = host in LOOPBACK
@@ -47,14 +47,10 @@ def board(
     listener = _listen(host, port)
     url = f"http://{'[' + host + ']' if ':' in host else host}:{listener.getsockname()[1]}/"
     address = url + (f"?token={token}" if token else "")
-    console.print(
-        f"{with_count(len(runs.folders.runs), 'run')} in {runs.folders.root}", markup=False, soft_wrap=True
-    )
-    console.print(f"the board: {address}  (Ctrl-C ends it)", markup=False, soft_wrap=True)
+    say(f"{with_count(len(runs.folders.runs), 'run')} in {runs.folders.root}")
+    say(f"the board: {address}  (Ctrl-C ends it)")
     if not local:
-        console.print(
-            "this address gives access to every rollout, and the connection is not encrypted", style="yellow"
-        )
+        say("this address gives access to every rollout, and the connection is not encrypted", "yellow")
     if open_browser:
         webbrowser.open(address)
     Thread(target=runs.overview.overview_json, daemon=True).start()  # read the runs before the first request

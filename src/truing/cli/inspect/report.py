@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from truing.terminal.say import say
 
 
 def write_report(
@@ -21,6 +22,4 @@ def write_report(
     warn_of_lost_updates(run)
     path = out or run.resolve().with_suffix(".html")
     write_atomically(path, html_report(run).encode())
-    Console(highlight=False).print(
-        f"{path}: {path.stat().st_size / 1e6:.1f} MB", markup=False, soft_wrap=True
-    )
+    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

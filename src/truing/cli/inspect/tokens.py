@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from truing.errors import RecordError
+from truing.terminal.say import say, say_all
 from truing.utils.format import escape_control
 
 MIN_WIDTH = 110
@@ -81,8 +82,6 @@ def _print_first_tokens(updates: Sequence[Mapping[str, Any]], as_json: bool) -> 
     if as_json:
         print(dump_json(updates).decode())
         return
-    console = Console(highlight=False)
     for each in updates:
-        console.print(escape_control(f"{each['stage']} {each['update']}:"), markup=False, style="bold")
-        for text, _ in each["lines"]:
-            console.print(escape_control(f"  {text}"), markup=False, soft_wrap=True)
+        say(escape_control(f"{each['stage']} {each['update']}:"), "bold")
+        say_all((escape_control(f"  {text}"), "") for text, _ in each["lines"])

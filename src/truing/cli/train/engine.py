@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from truing.errors import RecipeError
+from truing.terminal.say import say
 
 app = typer.Typer(help="Start a vLLM server for recipes with engine.servers.", no_args_is_help=True)
 
@@ -55,6 +55,6 @@ def start(
     command = server_command(resolved, folder, device, port or declared_port(resolved), OPENAI_SERVER)
     variables = server_variables(device, resolved.engine.tensor_parallel)
     assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    Console(highlight=False).print(*assignments, shlex.join(command), markup=False, soft_wrap=True)
+    say(" ".join([*assignments, shlex.join(command)]))
     if not print_only:
         os.execvpe(command[0], command, os.environ | variables)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from truing.terminal.say import say
 
 
 def evaluate_target(
@@ -44,15 +45,12 @@ def evaluate_target(
         }
         print(dump_json(payload).decode())
         return
-    console = Console(highlight=False)
     for evaluation in filter(None, (first, second)):
         parts = "  ".join(f"{name} {value:.3f}" for name, value in evaluation.parts.items())
-        console.print(
-            f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
-        )
+        say(f"{evaluation.name}: reward {evaluation.estimate()}   {parts}")
         if passing := pass_at_text(evaluation.pass_at()):
-            console.print(f"  {passing}", markup=False, soft_wrap=True)
+            say(f"  {passing}")
     if gain is not None:
-        console.print(f"difference, paired: {gain}", markup=False, soft_wrap=True)
+        say(f"difference, paired: {gain}")
     for k, pass_gain in pass_gains.items():
-        console.print(f"difference of pass@{k}, paired: {pass_gain.signed}", markup=False, soft_wrap=True)
+        say(f"difference of pass@{k}, paired: {pass_gain.signed}")

@@ -4,15 +4,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from truing.cluster.connection import connected
 from truing.config import Recipe
 from truing.distributed.ending import Ending
 from truing.distributed.launch import launch
 from truing.record.new_run_dir import new_run_dir
+from truing.terminal.say import say
 from truing.trainer.restarts import run_with_restarts
-from truing.utils.format import escape_lines
 
 
 def start_ranks(recipe: Recipe, out: Path | None, resume: bool) -> int:
@@ -57,6 +55,4 @@ def folder_of_ranks(run: Path) -> Path:
 
 
 def _print_line(text: str) -> None:
-    Console(stderr=True, highlight=False).print(
-        escape_lines(text), markup=False, soft_wrap=True, style="bold"
-    )
+    say(text, "bold", err=True)

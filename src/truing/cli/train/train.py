@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from truing.cli.output import exit_code_of_ranks, keep_running
 from truing.cli.recipe import recipe_of
 from truing.config import TrlOptions, read_table, translate_options
 from truing.errors import RecordError
+from truing.terminal.say import say
 from truing.utils.end_with_parent import end_with_parent
-from truing.utils.format import escape_lines
 from truing.utils.process_state import no_early_exit
 
 STOP_SECONDS = 20.0
@@ -109,9 +108,7 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     if not is_launched():  # whoever started the ranks has done so
         notes = (*notes, *_gone_back(out if resume else None, step, stage))
     for note in notes:
-        Console(stderr=True, highlight=False).print(
-            escape_lines(f"note: {note}"), markup=False, soft_wrap=True
-        )
+        say(f"note: {note}", err=True)
     if (ray or resolved.trainer.ranks > 1) and not is_launched():
         from truing.cli.train.start_ranks import start_ranks, start_ranks_by_ray
 
@@ -126,7 +123,7 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     if as_json:
         print(result_json(result))
     else:
-        print_result(Console(highlight=False), result)
+        print_result(result)
 
 
 def _gone_back(resumed: Path | None, step: int | None, stage: str | None) -> list[str]:

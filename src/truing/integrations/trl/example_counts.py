@@ -16,7 +16,7 @@ class Example(NamedTuple):
 
 
 def digest_of(example: Any) -> str:
-    """Return a digest of the value of a column."""
+    """Return a digest of a value, such as that of a column, or ids."""
     return hashlib.sha256(repr(example).encode()).hexdigest()[:16]
 
 

@@ -1,6 +1,5 @@
 """Conversion of padded GRPO micro-batches to the doctor's rows."""
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Setup
 from truing.doctor.facts.id_comparison import IdPair
+from truing.integrations.trl.example_counts import digest_of
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.rows import Rows
 from truing.types.sample import SampleFacts, TurnSpan
@@ -131,7 +131,7 @@ def _doctor_row(
     # in a later optimizer step of its generation, older weights are right
     version, weights = (generated["version"], "") if since else generated["sampler"]
     ids, origin = streams["token_ids"].tolist(), streams["origin"].tolist()
-    digest = hashlib.sha256(repr(ids[:start]).encode()).hexdigest()[:16]
+    digest = digest_of(ids[:start])
     turns, at = [], 0
     for kind, run in groupby(origin):
         length = len(list(run))

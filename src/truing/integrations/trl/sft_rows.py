@@ -1,6 +1,5 @@
 """Conversion of SFT micro-batches to the doctor's rows."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby, pairwise, zip_longest
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from truing.doctor.facts.id_comparison import IdPair
 from truing.integrations.trl.demonstrations import IDS_KEY, LENGTHS_KEY, ORIGINS_KEY, UNKNOWN
+from truing.integrations.trl.example_counts import digest_of
 from truing.integrations.trl.micro_batch import IGNORE_INDEX, RecordedMicroBatch
 from truing.integrations.trl.rows import Rows
 from truing.types.sample import SampleFacts, TurnSpan
@@ -125,7 +125,7 @@ def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> SampleF
     demo = streams["origin"] == Origin.DEMO if "origin" in streams else trained
     turns = _turns(demo.tolist())
     prompt = turns[0].start if turns else len(ids)
-    digest = hashlib.sha256(repr(ids[:prompt].tolist()).encode()).hexdigest()[:16]
+    digest = digest_of(ids[:prompt].tolist())
     return SampleFacts(
         sample_id=name,
         rollout_id=name,

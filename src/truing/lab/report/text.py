@@ -1,10 +1,9 @@
-"""Lines of text for verdicts, plans and suggestions."""
+"""Lines of text for verdicts and plans."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from truing.lab.report.numbers import effect_text, minutes_text, sensitivity_text
-from truing.lab.report.suggest import Suggestion
 from truing.lab.run.plan import PlanStep
 from truing.lab.verdicts.own_gain import gain_text
 from truing.lab.verdicts.verdict import HypothesisVerdict
@@ -86,14 +85,3 @@ def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tupl
             check = step.hypothesis.header.check
             parts = ", ".join([*check.rules, *(each.metric for each in check.measures)])
             yield f"   {parts}{': settles it' if check.settles else ': narrows it'}", ""
-
-
-def suggestion_lines(suggestions: Sequence[Suggestion]) -> Iterator[tuple[str, str]]:
-    """Yield suggestions in their order."""
-    if not suggestions:
-        yield "no suggestion: truing why rules out every hypothesis", ""
-    for rank, suggestion in enumerate(suggestions, 1):
-        state = "found" if suggestion.found else "open"
-        yield f"{rank}. {suggestion.title} ({state}; {minutes_text(suggestion.minutes)})", "bold"
-        yield f"   why: {suggestion.because}", ""
-        yield f"   test: {suggestion.test}", "cyan"

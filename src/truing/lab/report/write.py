@@ -11,8 +11,7 @@ from truing.errors import LabError
 from truing.lab.report.numbers import effect_text, sensitivity_text
 from truing.lab.report.text import step_lines, verdict_lines
 from truing.lab.run.plan import plan
-from truing.lab.store.hypothesis_file import Hypothesis
-from truing.lab.store.lab import LOG, README, RESULTS, Lab
+from truing.lab.store.lab import LOG, README, Lab
 from truing.lab.store.ledger import CheckResult, Declaration, Entry, Run
 from truing.lab.verdicts.verdict import HypothesisVerdict, judge
 from truing.utils.atomic_files import write_atomically
@@ -42,7 +41,6 @@ def write_report(lab: Lab) -> list[Path]:
             lab.root / README, readme_text(lab.config.name), status_text(lab, verdicts)
         ),
         lab.root / LOG: _replace_block(lab.root / LOG, "# Experiments\n", log_text(lab)),
-        lab.root / RESULTS / "report.md": report_text(lab, verdicts),
     }
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
         result = "\n".join(["## Result", "", *(_bullet(text) for text, _ in verdict_lines(verdict))])
@@ -101,45 +99,6 @@ def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
 
 def _bullet(text: str) -> str:
     return f"- {text.strip()}" if text.startswith("  ") else f"**{text}**\n"
-
-
-def report_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
-    """Return the report as one page of Markdown."""
-    parts = [
-        f"# {lab.config.name}: report",
-        "Written by `truing lab report` from the ledger.",
-        status_text(lab, verdicts),
-    ]
-    for name, verdict in verdicts.items():
-        parts.append(f"## {name.upper()}: {verdict.title}\n\n{lab.hypotheses[name].header.claim}")
-        parts.append("\n".join(_bullet(text) for text, _ in verdict_lines(verdict)))
-        table = pair_table(lab, lab.hypotheses[name], verdict)
-        parts += [table] if table else []
-    return "\n\n".join(parts) + "\n"
-
-
-def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
-    """Return a table of each arm's metric by seed; "" before the first run."""
-    declaration = lab.declaration(hypothesis)
-    if declaration is None:
-        return ""
-    every_run = lab.history.runs().values()
-    runs = {
-        label: {run.seed: run for run in every_run if run.arm == arm}
-        for label, arm in declaration.arms.items()
-    }
-    seeds = sorted({seed for by_seed in runs.values() for seed in by_seed})
-    rows = [f"| seed | {' | '.join(runs)} |", "|---" * (len(runs) + 1) + "|"]
-    for seed in seeds:
-        cells = [_value(by_seed.get(seed), verdict.metric) for by_seed in runs.values()]
-        rows.append(f"| {seed} | {' | '.join(cells)} |")
-    return "\n".join(rows) if seeds else ""
-
-
-def _value(run: Run | None, metric: str) -> str:
-    if run is None:
-        return "–"
-    return f"{run.metrics.get(metric, math.nan):.4f}" if run.outcome == "finished" else run.outcome
 
 
 def log_text(lab: Lab) -> str:

@@ -1,11 +1,10 @@
 """A hypothesis file: Markdown with a TOML header that declares claim, criteria and arms."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -14,6 +13,7 @@ from truing.doctor.rules import RULES
 from truing.errors import LabError
 from truing.lab.store.ledger import Declaration
 from truing.metrics.definitions import METRICS, is_metric
+from truing.utils.format import did_you_mean
 from truing.utils.parse import parse_toml
 from truing.utils.regular_files import read_regular_text
 
@@ -236,23 +236,19 @@ def _header(path: Path, text: str, first_line: int) -> Header:
     try:
         return Header.model_validate(table)
     except ValidationError as error:
-        raise _header_error(path, error, table) from error
+        raise model_error(path, error, Header) from error
 
 
-def _header_error(path: Path, error: ValidationError, table: Mapping[str, Any]) -> LabError:
-    """Return one error of a header: an unknown key first, as it may be a misspelled required one."""
+def model_error(path: Path, error: ValidationError, model: type[FrozenModel]) -> LabError:
+    """Return one error of a file's table: an unknown key first, as it may be a misspelled required one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, problem["loc"]))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
-        return LabError(f"{path} lacks {key!r}", remedy="`truing explain lab` explains each key of a header")
+        return LabError(f"{path} lacks {key!r}", remedy="`truing explain lab` explains each key")
     if problem["type"] == "extra_forbidden":
-        similar = difflib.get_close_matches(key, list(Header.model_fields), n=1)
-        return LabError(
-            f"{path} has an unknown key {key!r}",
-            got=problem["input"],
-            remedy=f"did you mean {similar[0]}?" if similar else "`truing explain lab` lists the keys",
-        )
+        remedy = did_you_mean(key, model.model_fields) or "`truing explain lab` lists the keys"
+        return LabError(f"{path} has an unknown key {key!r}", got=problem["input"], remedy=remedy)
     if problem["type"] == "value_error":
         return LabError(f"{path}: {message}", got=(key and problem["input"]) or None)
     return LabError(f"{path}: {key} has an invalid value", got=problem["input"], expected=message)
@@ -262,6 +258,6 @@ def check_metric(name: str) -> None:
     """Raise ValueError for an unknown metric."""
     if EVALUATION_METRIC.fullmatch(name) or is_metric(name):
         return
-    similar = difflib.get_close_matches(name, ["eval/reward", *(metric.name for metric in METRICS)], n=1)
-    hint = f": did you mean {similar[0]}?" if similar else ": eval/reward, or one of `truing explain metrics`"
-    raise ValueError(f"no run has the metric {name!r}{hint}")
+    similar = did_you_mean(name, ["eval/reward", *(metric.name for metric in METRICS)])
+    hint = similar or "eval/reward, or one of `truing explain metrics`"
+    raise ValueError(f"no run has the metric {name!r}: {hint}")

@@ -1,6 +1,5 @@
 """A lab on disk: its settings, hypotheses and ledger."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from truing.config import FrozenModel
 from truing.errors import LabError
-from truing.lab.store.hypothesis_file import Hypothesis, read_hypothesis
+from truing.lab.store.hypothesis_file import Hypothesis, model_error, read_hypothesis
 from truing.lab.store.ledger import Declaration, Entry, History, read_ledger
 from truing.utils.parse import parse_toml
 from truing.utils.regular_files import read_regular_text
@@ -183,14 +182,4 @@ def _config(path: Path) -> LabConfig:
     try:
         return LabConfig.model_validate(table)
     except ValidationError as error:
-        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "extra_forbidden":
-            similar = difflib.get_close_matches(key, list(LabConfig.model_fields), n=1)
-            hint = (
-                f"did you mean {similar[0]}?"
-                if similar
-                else f"its keys are {', '.join(LabConfig.model_fields)}"
-            )
-            raise LabError(f"{path} has an unknown key {key!r}", got=problem["input"], remedy=hint) from error
-        raise LabError(f"{path}: {key}: {problem['msg']}", got=problem["input"]) from error
+        raise model_error(path, error, LabConfig) from error

@@ -114,7 +114,6 @@ def learning_schedule(args: TrlConfig, batches: Batches, problems: Problems) -> 
     schedules = {"constant_with_warmup": "constant"} | {
         each: each for each in ("linear", "cosine", "constant")
     }
-    if name not in schedules:
-        problems.add("lr_scheduler_type", name, "Truing has no such schedule", f"use {', '.join(schedules)}")
+    problems.check_choice("lr_scheduler_type", name, schedules, "Truing has no such schedule")
     warmup = 0 if name == "constant" or not args.warmup_steps else batches.steps_of(args.warmup_steps)
     return {"schedule": schedules.get(name, "linear"), "warmup_steps": warmup}

@@ -32,8 +32,7 @@ def grpo_tables(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
             stage["max_weight"] = None
     else:
         stage |= {"clip_low": args.epsilon, "clip_high": high}
-    if args.scale_rewards not in SCALES:
-        problems.add("scale_rewards", args.scale_rewards, "TRL has no such scale", "use group, batch or none")
+    problems.check_choice("scale_rewards", args.scale_rewards, SCALES, "TRL has no such scale")
     stage["advantage_scale"] = SCALES.get(args.scale_rewards, "group")
     if args.entropy_coef and args.loss_type not in ("dapo", "cispo"):
         problems.add(
@@ -106,16 +105,9 @@ def _objective(args: TrlConfig, problems: Problems) -> str:
                 'set loss_type="grpo"',
             )
         return "gspo"
-    if args.importance_sampling_level != "token":
-        problems.add(
-            "importance_sampling_level",
-            args.importance_sampling_level,
-            "TRL has no such level",
-            "use token or sequence",
-        )
-    if args.loss_type not in LOSSES:
-        problems.add("loss_type", args.loss_type, "Truing has no such objective", f"use {', '.join(LOSSES)}")
-        return "dapo"
+    level = args.importance_sampling_level
+    problems.check_choice("importance_sampling_level", level, ("token", "sequence"), "TRL has no such level")
+    problems.check_choice("loss_type", args.loss_type, LOSSES, "Truing has no such objective")
     if args.loss_type == "bnpo" and args.gradient_accumulation_steps > 1:
         problems.add(
             "loss_type",

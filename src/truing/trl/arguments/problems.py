@@ -1,5 +1,6 @@
 """Collects the arguments that Truing refuses, so that one error names all of them."""
 
+from collections.abc import Collection
 from typing import Any
 
 from truing.errors import RecipeError
@@ -17,6 +18,11 @@ class Problems:
     def add(self, name: str, value: Any, reason: str, remedy: str) -> None:
         """Add an argument with its value, why it is refused, and what to do."""
         self._lines.append(f"{name}={value!r:.80}: {reason}; {remedy}")
+
+    def check_choice(self, name: str, value: Any, choices: Collection[Any], reason: str) -> None:
+        """Add an argument that has none of the values that it may have."""
+        if value not in choices:
+            self.add(name, value, reason, f"use {', '.join(map(str, choices))}")
 
     def add_refused(self, args: TrlConfig) -> None:
         """Add the arguments of a config that the table refuses."""

@@ -57,10 +57,8 @@ IGNORED_INIT = ("attn_implementation", "device_map", "use_cache", "low_cpu_mem_u
 def common_tables(args: TrlConfig, batches: Batches, ranks: int, problems: Problems) -> Table:
     """Return name, seed, optimizer, checkpoints and trackers."""
     for what in ("logging_strategy", "eval_strategy", "save_strategy"):
-        if (strategy := _strategy(getattr(args, what))) not in STRATEGIES:
-            problems.add(what, strategy, "Truing has no such strategy", f"use {', '.join(STRATEGIES)}")
-    if str(getattr(args.optim, "value", args.optim)) not in ADAMW:
-        problems.add("optim", args.optim, "Truing's optimizer is AdamW", f"use {ADAMW[-1]}")
+        problems.check_choice(what, _value_of(getattr(args, what)), STRATEGIES, "Truing has no such strategy")
+    problems.check_choice("optim", _value_of(args.optim), ADAMW, "Truing's optimizer is AdamW")
     name = args.run_name or Path(str(args.output_dir)).resolve().name
     return {
         "name": re.sub(r"[/\\\x00-\x1f\x7f]", "-", str(name)).strip(".") or "trl",
@@ -81,11 +79,11 @@ def common_tables(args: TrlConfig, batches: Batches, ranks: int, problems: Probl
 
 def _checkpoint_keys(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
     """Return when checkpoints are written, and how many are kept."""
-    is_default = _strategy(args.save_strategy) == "steps" and args.save_steps == args.defaults()["save_steps"]
+    is_default = _value_of(args.save_strategy) == "steps" and args.save_steps == args.defaults()["save_steps"]
     every = "auto" if is_default else _every(args, batches, "save")
     if args.load_best_model_at_end:
         for name in ("eval_strategy", "save_strategy"):
-            if _strategy(getattr(args, name)) == "no":
+            if _value_of(getattr(args, name)) == "no":
                 reason = "load_best_model_at_end chooses among checkpoints that were evaluated"
                 problems.add(name, "no", reason, "set it to steps")
         metric = (args.metric_for_best_model or "").removeprefix("eval_")
@@ -152,8 +150,7 @@ def engine_tables(args: TrlConfig, problems: Problems) -> Table:
     """Return ``[engine]`` and ``[correction]``; empty without vLLM."""
     if not args.use_vllm:
         return {}
-    if args.vllm_mode not in ("colocate", "server"):
-        problems.add("vllm_mode", args.vllm_mode, "TRL has no such mode", "use colocate or server")
+    problems.check_choice("vllm_mode", args.vllm_mode, ("colocate", "server"), "TRL has no such mode")
     engine: Table = {"kind": "vllm", "timeout": args.vllm_server_timeout}
     if args.vllm_mode == "server":
         address = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
@@ -169,10 +166,7 @@ def engine_tables(args: TrlConfig, problems: Problems) -> Table:
     tables: Table = {"engine": engine}
     if getattr(args, "vllm_importance_sampling_correction", False):
         mode = args.vllm_importance_sampling_mode
-        if mode not in CORRECTIONS:
-            problems.add(
-                "vllm_importance_sampling_mode", mode, "TRL has no such mode", f"use {', '.join(CORRECTIONS)}"
-            )
+        problems.check_choice("vllm_importance_sampling_mode", mode, CORRECTIONS, "TRL has no such mode")
         tables["correction"] = {
             "method": CORRECTIONS.get(mode, "truncate"),
             "high": args.vllm_importance_sampling_clip_max,
@@ -183,7 +177,7 @@ def engine_tables(args: TrlConfig, problems: Problems) -> Table:
 
 def eval_table(args: TrlConfig, batches: Batches, tasks: int, problems: Problems) -> Table:
     """Return ``[eval]`` of ``tasks`` evaluation rows: as TRL, with the sampling parameters of training."""
-    strategy = _strategy(args.eval_strategy)
+    strategy = _value_of(args.eval_strategy)
     if strategy != "no" and not tasks:
         problems.add(
             "eval_strategy", strategy, "there is no eval_dataset", "pass eval_dataset, or leave it out"
@@ -203,7 +197,7 @@ def eval_table(args: TrlConfig, batches: Batches, tasks: int, problems: Problems
 
 def evaluates(args: TrlConfig) -> bool:
     """Whether the training evaluates."""
-    return _strategy(args.eval_strategy) != "no" or args.eval_on_start
+    return _value_of(args.eval_strategy) != "no" or args.eval_on_start
 
 
 def evaluation_every(args: TrlConfig, batches: Batches) -> int:
@@ -218,7 +212,7 @@ def logging_every(args: TrlConfig, batches: Batches) -> int:
 
 def _every(args: TrlConfig, batches: Batches, what: str) -> int:
     """Return the steps between logs, evaluations or checkpoints; 0 for none."""
-    strategy = _strategy(getattr(args, f"{what}_strategy"))
+    strategy = _value_of(getattr(args, f"{what}_strategy"))
     if strategy == "epoch":
         return batches.steps_per_epoch
     updates = getattr(args, f"{what}_steps")
@@ -227,7 +221,8 @@ def _every(args: TrlConfig, batches: Batches, what: str) -> int:
     return batches.steps_of(updates) if strategy == "steps" else 0
 
 
-def _strategy(value: Any) -> str:
+def _value_of(value: Any) -> str:
+    """Return the text of an argument that may be an enum of transformers."""
     return str(getattr(value, "value", value))
 
 

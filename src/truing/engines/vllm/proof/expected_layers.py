@@ -24,7 +24,10 @@ LARGEST_FLOAT8, LARGEST_INT8, LARGEST_INT4 = 448.0, 127.0, 7.0
 """Largest number of float8 (e4m3), and of a symmetric int8 and int4."""
 
 Responses = Mapping[str, tuple[Tensor, Tensor]]
-"""By layer in the checkpoint: W r and Σ|W|, both [outputs]; of an adapter B (A r) and |B| |A r|."""
+"""By layer in the checkpoint: W r and Σ|W|, both [outputs].
+
+Of an adapter B (A r) and |B| |A r|; of a norm or a bias its elements and their absolute values.
+"""
 
 STEEPEST = 1.2
 """Bound of the slopes of SiLU and GELU."""
@@ -35,7 +38,7 @@ class Expected:
     """The trainer's responses; ``tied`` are layers whose weight another layer holds."""
 
     linear: Responses = field(default_factory=dict)
-    vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    vectors: Responses = field(default_factory=dict)
     experts: Responses = field(default_factory=dict)  # by layer, of all its experts
     tied: frozenset[str] = frozenset()
     down: Responses = field(default_factory=dict)  # A r of adapted layers
@@ -73,7 +76,7 @@ def _base_responses(policy: nn.Module, cast: Cast, seed: int) -> Expected:
         weight = cast(parameter.detach().cpu()).double()
         plain = name.replace(".base_layer", "")
         if weight.dim() == 1:
-            vectors[plain] = weight
+            vectors[plain] = weight, weight.abs()
         elif weight.dim() == 2:
             response = weight @ probe_vector(weight.shape[1], seed).double()
             linear[plain.removesuffix(".weight")] = response, weight.abs().sum(1)

@@ -22,7 +22,7 @@ from truing.engines.vllm.proof.scores import (
     turn_samples,
 )
 from truing.models.forward.collate import collate
-from truing.models.forward.score import processed
+from truing.models.forward.score import pad_histories, processed
 from truing.models.lora import without_adapter
 from truing.ops.sampling import processed_logits
 from truing.types.sampling_params import RAW, SamplingParams
@@ -139,14 +139,9 @@ def turn_logits(policy: nn.Module, turns: Sequence[Turn]) -> TurnLogits:
         torch.cat(logits).cpu(),
         torch.stack([samples[b].token_ids[t] for b, t in at]),
         torch.stack([turns[b][1].logprob[t - starts[b]] for b, t in at]),
-        _padded([samples[b].token_ids[starts[b] : t] for b, t in at]),
-        _padded([samples[b].token_ids[:t] for b, t in at]),
+        pad_histories([samples[b].token_ids[starts[b] : t] for b, t in at]),
+        pad_histories([samples[b].token_ids[:t] for b, t in at]),
     )
-
-
-def _padded(histories: Sequence[Tensor]) -> Tensor:
-    """Return ids as rows [K, H], −1 where there are fewer."""
-    return nn.utils.rnn.pad_sequence(list(histories), batch_first=True, padding_value=-1)
 
 
 def own_settings(turns: TurnLogits, params: SamplingParams) -> Iterator[Alternative]:

@@ -83,7 +83,7 @@ def vllm_alone(
     arguments: dict[str, Any] = {
         "model": str(load_policy(recipe)[0].path),
         "adapter": str(publication.folder),
-        "dtype": str(engine.servers[0].dtype).removeprefix("torch."),
+        "dtype": str(engine.servers[0].facts.dtype).removeprefix("torch."),
         "max_model_len": engine.context_length,
         "enable_lora": True,
         "max_lora_rank": recipe.lora.rank,

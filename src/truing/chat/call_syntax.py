@@ -1,4 +1,4 @@
-"""Which sampled tokens are syntax of a tool call.
+"""Parse a turn: its text, its calls, and which of its sampled tokens are syntax of a tool call.
 
 The text is the join of the bytes of the sampled ids, so the characters of the parsed calls map back to ids.
 Nothing is encoded again: another tokenization of the same text would mask other tokens.
@@ -12,7 +12,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.call_parser import parse_calls
+from truing.chat.call_parser import FORMATS, parse_calls
+from truing.chat.chat import Chat
+from truing.chat.dialogue import Dialogue
+from truing.chat.reasoning import opened_reasoning
+from truing.chat.render import decode_reply
 from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.types.message import AssistantMessage, ToolSpec
 
@@ -24,6 +28,29 @@ class ParsedTurn:
     text: str  # without the stop token; a byte outside any character reads as U+FFFD
     message: AssistantMessage
     structure: Tensor  # [L] bool
+
+
+def read_turn(
+    chat: Chat, dialogue: Dialogue, forced: Tensor, sampled: Tensor
+) -> tuple[AssistantMessage, Tensor]:
+    """Parse a turn of prefilled ids [F] and sampled ids [L].
+
+    Returns:
+        The message, with its calls if the task has tools, and [L] bool: call syntax among the sampled ids.
+    """
+    ids = torch.cat([forced, sampled])
+    if not dialogue.tools:
+        content = FORMATS[chat.tool_format].content if chat.tool_format in FORMATS else str
+        return AssistantMessage(content(decode_reply(chat, ids))), torch.zeros(len(sampled), dtype=torch.bool)
+    parsed = read_turn_with_tools(
+        chat.tokenizer,
+        ids,
+        chat.stop_ids,
+        chat.tool_format,
+        dialogue.tools,
+        thinking=opened_reasoning(dialogue.text, chat.tool_format) != "",
+    )
+    return parsed.message, parsed.structure[len(forced) :]
 
 
 def read_turn_with_tools(

@@ -1,6 +1,7 @@
 """The CPUs and GPUs that each rank and each placed engine reserves: bundles of a Ray placement group."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from truing.config import Recipe
@@ -50,10 +51,12 @@ def check_fits(bundles: Sequence[Bundle], nodes: Sequence[Bundle]) -> None:
     whole = [sum(_fitting(bundle, node) for node in nodes) for bundle in bundles]
     if short or any(count < bundles.count(bundle) for count, bundle in zip(whole, bundles, strict=True)):
         each = "; ".join(in_words(node) for node in nodes[:4])
+        equal = Counter(in_words(bundle) for bundle in bundles)
         raise RecipeError(
             f"the Ray cluster has too few {' and '.join(short) or 'nodes of this size'}",
             got=f"{in_words(there)}, of nodes: {each}",
-            expected=f"{in_words(asked)}: {_grouped(bundles)}",
+            expected=f"{in_words(asked)}: "
+            + ", ".join(f"{count} × ({text})" for text, count in equal.items()),
             remedy="start nodes, or ask for fewer ranks, engines or workers: `truing explain scale`",
         )
 
@@ -72,11 +75,3 @@ def in_words(bundle: Bundle) -> str:
 def _fitting(bundle: Bundle, node: Bundle) -> int:
     """Return how many of a bundle a node holds."""
     return min(math.floor(node.get(name, 0) / amount) for name, amount in bundle.items())
-
-
-def _grouped(bundles: Sequence[Bundle]) -> str:
-    """Return equal bundles with their number: "2 × 1 CPU"."""
-    counts: dict[str, int] = {}
-    for bundle in bundles:
-        counts[in_words(bundle)] = counts.get(in_words(bundle), 0) + 1
-    return ", ".join(f"{count} × ({text})" for text, count in counts.items())

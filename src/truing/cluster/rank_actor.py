@@ -14,7 +14,7 @@ from pathlib import Path
 import ray
 import ray.util
 
-from truing.utils.end_with_parent import child_variables
+from truing.utils.end_with_parent import child_variables, end_group
 
 STREAMS = ("stdout", "stderr")
 
@@ -100,14 +100,8 @@ class RankActor(PlacedActor):
 
     def stop(self) -> None:
         """End the process and those that it started."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process is not None:
+            end_group(self._process, STOP_SECONDS)
 
     def _new_output(self) -> dict[str, bytes]:
         """Return what the process printed since the last call."""

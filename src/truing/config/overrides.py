@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from truing.config.other_trainers import EQUIVALENT_KEYS, SAME_MEANING
+from truing.config.other_trainers import SAME_MEANING
 from truing.config.recipe import Recipe, Stage
 from truing.errors import RecipeError
 from truing.utils.parse import parse_toml
@@ -68,14 +68,7 @@ def unknown_key(key: str, got: object, stages: Sequence[str] = ()) -> RecipeErro
         got: its value.
         stages: of the recipe; others have no nearest key. All by default.
     """
-    table, _, name = key.rpartition(".")
-    if equivalent := EQUIVALENT_KEYS.get(name):
-        return RecipeError(
-            f"recipe key {key!r} belongs to another trainer",
-            got=got,
-            expected=equivalent.key,
-            remedy=equivalent.convention,
-        )
+    table = key.rpartition(".")[0]
     below = f"{table}." if table else ""
     valid = [each.removeprefix(below) for each in dotted_keys() if each.startswith(below)]
     names = ", ".join(each for each in valid if "." not in each)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from truing.config import FrozenModel
 from truing.envs.base import Split, hash_fraction
+from truing.envs.data.records import record_of
 from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import UsableRows, row_name, usable_rows
 from truing.errors import DataError
@@ -90,7 +91,7 @@ class Gsm8k:
 
     def _task(self, row: Row) -> Task:
         """Return a row as a task."""
-        problem = _problem(row)
+        problem = record_of(row, _ProblemRow)
         solution, mark, answer = (part.strip() for part in problem.answer.rpartition(MARK))
         if not mark or read_number(answer) is None:
             raise DataError(
@@ -130,17 +131,3 @@ def _named_by_content(problem: _ProblemRow) -> str:
     """Return a name for a problem without an id, as on the hub."""
     content = f"{problem.question}\n{problem.answer}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:12]
-
-
-def _problem(row: Row) -> _ProblemRow:
-    """Return a row as a problem."""
-    try:
-        return _ProblemRow.model_validate(row.values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(map(str, problem["loc"]))
-        raise DataError(
-            f"field {field!r} of {row.where} cannot be used: {problem['msg']}",
-            got=problem["input"],
-            expected='texts: "question", and "answer" that ends with "#### N"',
-        ) from error

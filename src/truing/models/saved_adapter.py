@@ -127,7 +127,8 @@ def add_saved_adapter(
     if layers is not None:
         _check_layers(saved, policy, layers)
     _check_scales(policy)
-    parameters = {_name_in_file(name): each for name, each in trainable_parameters(policy).items()}
+    trained = trainable_parameters(policy)  # whose names have that of the adapter, unlike its file's
+    parameters = {name.replace(f".{POLICY}.", "."): each for name, each in trained.items()}
     _check_tensors(saved, parameters)
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -181,11 +182,6 @@ def wrap_as_saved(model: PreTrainedModel, folder: Path, config: LoraConfig) -> P
     except ModelError as error:  # which advises to change the recipe
         remedy = UNTIE if is_on_tied_weight(model) else MERGE
         raise ModelError(error.what, got=error.got, expected=error.expected, remedy=remedy) from error
-
-
-def _name_in_file(name: str) -> str:
-    """Return a parameter's name in an adapter's file: without the name of the adapter."""
-    return name.replace(f".{POLICY}.", ".")
 
 
 def _check_base(loaded: LoadedModel, saved: SavedAdapter) -> None:

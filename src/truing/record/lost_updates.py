@@ -1,23 +1,9 @@
 """The steps whose lines steps.jsonl has lost: gaps in their numbers, and what events say was recorded."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
+from truing.record.events import Event
 from truing.record.update_columns import UpdateColumns
-
-
-class Event(Protocol):
-    """An event of a run; the lines of a file, so unchecked."""
-
-    @property
-    def kind(self) -> str:
-        """Return its kind."""
-        ...
-
-    @property
-    def payload(self) -> Mapping[str, Any]:
-        """Return its facts."""
-        ...
 
 
 def lost_updates(updates: UpdateColumns, events: Sequence[Event]) -> dict[str, int]:

@@ -58,7 +58,7 @@ def archive_undone(
         write_atomically(building / STEPS, b"".join(dump_json(row.to_json()) + b"\n" for row in rows))
         for checkpoint in checkpoints:
             folder = building / checkpoint.parent.name
-            shutil.copytree(checkpoint, folder / checkpoint.name, copy_function=_link_or_copy)
+            shutil.copytree(checkpoint, folder / checkpoint.name, copy_function=link_or_copy)
             if checkpoint == newest:
                 write_atomically(folder / "last", checkpoint.name.encode())
         move_into_place(building, target)
@@ -76,7 +76,7 @@ def updates_after(rows: Iterable[StepLine], stage: str, steps: int) -> list[Step
     return after
 
 
-def _link_or_copy(source: str, target: str) -> None:
+def link_or_copy(source: str, target: str) -> None:
     """Give a file a second name; where the file system has none, copy it."""
     try:
         os.link(source, target)

@@ -14,7 +14,7 @@ from truing.measurements.prompts import prompt_fact, raise_if_different
 from truing.models.digest import quick_sum
 from truing.models.policy import Policy
 from truing.rollouts.sampler import Sampler
-from truing.types.rollout import Rollout, RolloutGroup, Task
+from truing.types.rollout import RolloutGroup, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
@@ -41,7 +41,8 @@ def prove_evaluated(
     declared = _declared_params(recipe, sampler.sampling_params.stop_ids)
     for group in groups:
         for rollout in group.rollouts:
-            _prove_rollout(rollout, declared)
+            if rollout.sampling_params != declared:
+                raise _other("sampling parameters", repr(rollout.sampling_params), repr(declared))
     _prove_weights(groups, quick_sum(policy.parameters))
     _prove_draws(recipe, policy, sampler, groups)
     _prove_means(groups, reward)
@@ -62,12 +63,6 @@ def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[Rollou
     for one, other in zip_longest(got, expected):
         if one != other:
             raise _other("tasks, attempts or random numbers", f"{len(got)} tasks, among them {one}", other)
-
-
-def _prove_rollout(rollout: Rollout, declared: SamplingParams) -> None:
-    """Raise if a rollout was sampled with other parameters."""
-    if rollout.sampling_params != declared:
-        raise _other("sampling parameters", repr(rollout.sampling_params), repr(declared))
 
 
 def _prove_weights(groups: Sequence[RolloutGroup], digest: str) -> None:
@@ -99,12 +94,12 @@ def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) ->
         earned = [each.reward for each in group.rollouts if each.status is not Status.ERROR]
         got = reward.get(group.task.task_id)
         expected = fsum(earned) / len(earned) if earned else None
-        if (got is None) != (expected is None) or not _is_close(got, expected):
+        if got is None or expected is None:
+            differ = got is not expected
+        else:
+            differ = not isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12)
+        if differ:
             raise _other("means", f"{got} for task {group.task.task_id}", f"{expected}, the mean of {earned}")
-
-
-def _is_close(got: float | None, expected: float | None) -> bool:
-    return got is None or expected is None or isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _other(part: str, got: Any, expected: Any) -> ModelError:

@@ -105,10 +105,15 @@ class EventLog:
         """Log what a recorded step and its rollouts had out of the ordinary."""
         stage, step = record.stage, record.step
         self.log_incidents(rollouts, stage, step)
-        self.log_engine(engine_incidents, stage, step)
-        self.log_skipped(optimizer_steps, stage, step)
+        for text in engine_incidents:
+            self.log("incident", what="engine", stage=stage, step=step, text=text)
+        for each in optimizer_steps:
+            if each.skip_reason:
+                self.log("incident", what="held_back", stage=stage, step=step, text=each.skip_reason)
         self.log_over_budget(record)
-        self.log_loss_label(label, stage, step)
+        if label.label != self.loss_label:
+            self.loss_label = label.label
+            self.log("loss", stage=stage, step=step, label=label.label, text=label.text)
 
     def log_incidents(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
         """Log the incidents of a step's rollouts; kinds in ``REPORTED_ONCE`` only the first time."""
@@ -118,11 +123,6 @@ class EventLog:
             if kind in REPORTED_ONCE:
                 self.reported.add(kind)
 
-    def log_engine(self, incidents: Sequence[str], stage: str, step: int) -> None:
-        """Log servers that were lost and replaced."""
-        for text in incidents:
-            self.log("incident", what="engine", stage=stage, step=step, text=text)
-
     def log_memory(self, memory_budget: MemoryBudget, stage: str, step: int) -> None:
         """Log that memory ran out in a step, and the new budget."""
         text = (
@@ -130,12 +130,6 @@ class EventLog:
         )
         self.log("memory", **asdict(memory_budget))
         self.log("incident", what="memory", stage=stage, step=step, text=text)
-
-    def log_skipped(self, optimizer_steps: Sequence[OptimizerStep], stage: str, step: int) -> None:
-        """Log skipped optimizer steps with their reasons."""
-        for each in optimizer_steps:
-            if each.skip_reason:
-                self.log("incident", what="held_back", stage=stage, step=step, text=each.skip_reason)
 
     def log_over_budget(self, record: StepTable) -> None:
         """Log, once, that the peak of a step is above optimizer.memory."""
@@ -147,9 +141,3 @@ class EventLog:
                 " covers forward and backward; sampling and libraries need more. Lower it to use less"
             )
             self.log("incident", what="budget", stage=record.stage, step=record.step, text=text)
-
-    def log_loss_label(self, label: LossLabel, stage: str, step: int) -> None:
-        """Log what the loss means if that changed since the last step."""
-        if label.label != self.loss_label:
-            self.loss_label = label.label
-            self.log("loss", stage=stage, step=step, label=label.label, text=label.text)

@@ -16,6 +16,7 @@ from truing.learner.checkpoint import CheckpointState
 from truing.learner.restore import checkpoint_after
 from truing.record import RunReader, RunWriter, compact
 from truing.record.store import ABANDONED
+from truing.record.undone_updates import link_or_copy
 from truing.trainer.go_back import go_back
 from truing.utils.atomic_files import disk_errors
 
@@ -128,15 +129,10 @@ def _check_fits(before: Recipe, recipe: Recipe, state: CheckpointState) -> None:
         )
 
 
-def _link_weights(source: str, target: str) -> str:
+def _link_weights(source: str, target: str) -> None:
     """Copy a file; one of weights, which is never written again, by a link where the disk has links."""
-    if source.endswith(".safetensors"):
-        try:
-            os.link(source, target)
-            return target
-        except OSError:
-            pass
-    return shutil.copy2(source, target)
+    copy = link_or_copy if source.endswith(".safetensors") else shutil.copy2
+    copy(source, target)
 
 
 def start_fork(

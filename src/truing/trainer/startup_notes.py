@@ -1,6 +1,5 @@
 """Notes at the start of a run: no fault, but worth knowing."""
 
-import os
 from collections.abc import Iterator
 from typing import cast
 
@@ -10,7 +9,6 @@ from transformers import PreTrainedTokenizerFast
 
 from truing.checks.contradictions import contradictions
 from truing.config import PolicyStage, Recipe
-from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_moe, why_no_replay
@@ -47,9 +45,6 @@ def startup_notes(session: Session) -> Iterator[str]:
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
         yield from truncation_notes(session.sampler.train_tasks, "training", limit)
         yield from truncation_notes(session.sampler.eval_tasks, "evaluation", limit)
-    yield from (
-        f"{name} is set: {answer}" for name, answer in ENVIRONMENT_VARIABLES.items() if name in os.environ
-    )
 
 
 def _chosen_threads(session: Session) -> Iterator[str]:

@@ -7,9 +7,11 @@ the process ends, and it never comes if the parent ended before it was asked for
 import multiprocessing
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 VARIABLE = "TRUING_PARENT"
 """Environment variable: the id of the process that a process ends with."""
@@ -40,6 +42,16 @@ def end_with_parent(seconds: float = 0.0) -> None:
     else:
         return
     threading.Thread(target=_end_after, args=(wait, seconds), name="truing-parent", daemon=True).start()
+
+
+def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process that leads a group, after ``seconds`` by force, and then all that it started."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _waiting_for(parent: int) -> Callable[[], None]:

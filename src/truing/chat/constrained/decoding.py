@@ -15,7 +15,6 @@ from torch import Tensor
 
 from truing.chat.call_formats import FORMATS
 from truing.chat.chat import Chat
-from truing.chat.constrained.call_grammar import call_grammar, check_constrainable
 from truing.chat.constrained.lark_literals import LarkLiterals
 from truing.chat.dialogue import Dialogue
 from truing.chat.reasoning import opened_reasoning
@@ -30,14 +29,21 @@ class CallGrammars:
 
     def __init__(self, chat: Chat, vocab: int) -> None:
         """Read the tokenizer; ``vocab`` is V, the model's number of logits."""
-        check_constrainable(chat.tool_format)
+        self._format, format = chat.tool_format, FORMATS[chat.tool_format]
+        if format.grammar is None:
+            raise RecipeError(
+                "calls of this model's format cannot be held to a grammar yet",
+                got=f'episode.grammar = "calls" with the format {self._format!r}',
+                expected=f"one of the formats {', '.join(name for name in FORMATS if FORMATS[name].grammar)}",
+                remedy='set episode.grammar = "off", or chat.tool_prompt = "hermes", which asks for it',
+            )
+        self._grammar_of = format.grammar
         self.library = _llguidance()
         self.vocab = vocab
         self.tokenizer = self.library.hf.from_tokenizer(
             chat.tokenizer, n_vocab=vocab, eos_token=list(chat.stop_ids)
         )
         self.bytes = token_bytes(chat.tokenizer, range(vocab))
-        self._format, format = chat.tool_format, FORMATS[chat.tool_format]
         self.opening_tag = opened = format.opening_tag.encode()
         begins, ends = (re.escape(tag.encode()) for tag in format.reasoning_tags)
         self.reasoning = re.compile(rb"%s.*?(%s|$)" % (begins, ends), re.DOTALL)
@@ -69,7 +75,7 @@ class CallGrammars:
 
     def _grammar(self, tools: Sequence[ToolSpec]) -> "CallGrammar":
         """Return the grammar of these tools' calls, compiled once."""
-        text = call_grammar(self._format, tools, self._spell)
+        text = self._grammar_of(tools, self._spell)
         if text not in self._grammars:
             self._grammars[text] = CallGrammar(self, text)
         return self._grammars[text]

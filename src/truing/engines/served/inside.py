@@ -5,13 +5,12 @@ through its kernel and, where it is a plain matrix, of the weight itself. Candid
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from truing.engines.served.candidates import load_candidate, merged, surviving_share
 from truing.engines.served.causes import causes
@@ -21,9 +20,7 @@ from truing.engines.served.use import WorkerCalls, use_of
 from truing.engines.vllm.proof.expected_layers import FORMATS, Expected, as_dtype, expected_responses
 from truing.engines.vllm.proof.layer_answers import ProbeAnswer, read_probe
 from truing.engines.vllm.server_facts import PROTOCOL
-from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError
-from truing.models.forward.score import causal_model
 
 SEED = 1
 """Of the probe vector."""
@@ -65,7 +62,7 @@ def prove_inside(engine: WorkerCalls, model: str, weights: str, others: Mapping[
     why = {}
     if any(each.is_wrong for each in judged):
         candidates |= _applied_twice(weights, dtype) if adapter and "+" in weights else {}
-        why = causes(judged, shares, expected, candidates, _formats(policy), _transposed(policy, dtype))
+        why = causes(judged, shares, expected, candidates, _formats(policy))
     use = use_of(engine, policy, hello, model, adapter=adapter, right=said == "served")
     return InsideProof(
         said="cannot tell" if use.doubt else said,
@@ -157,14 +154,3 @@ def _formats(policy: nn.Module) -> Any:
         return expected_responses(policy, FORMATS[words], SEED, None)
 
     return changed
-
-
-def _transposed(policy: nn.Module, dtype: torch.dtype) -> Any:
-    def response(name: str) -> Tensor | None:
-        with suppress(AttributeError):
-            weight = causal_model(policy).get_submodule(name).get_parameter("weight").detach()
-            if weight.dim() == 2 and weight.shape[0] == weight.shape[1]:
-                return weight.to(dtype).double().T @ probe_vector(len(weight), SEED).double()
-        return None
-
-    return response

@@ -60,8 +60,7 @@ class Layer:
     def of(self, candidate: Expected) -> Response | None:
         """Return the candidate's response; None if it has no such layer."""
         if self.kind == "vector":
-            vector = candidate.vectors.get(self.name)
-            return None if vector is None else (vector, vector.abs())
+            return candidate.vectors.get(self.name)
         if self.kind == "experts":
             return candidate.experts.get(self.name)
         if self.kind == "adapter":  # a candidate without an adapter adds zeros

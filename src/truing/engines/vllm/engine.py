@@ -39,7 +39,7 @@ class VllmEngine:
     ) -> None:
         self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
         # rounding changes who wins: it is measured in what the trainer computes in
-        alike = servers[0].dtype in (torch.float32, getattr(torch, recipe.model.dtype))
+        alike = servers[0].facts.dtype in (torch.float32, getattr(torch, recipe.model.dtype))
         self.draws: Draws = "race" if alike else "unknown"
         self.version, self.weight_digest = 0, ""
         self._folder = folder  # of this engine alone, within engine.exchange
@@ -57,7 +57,7 @@ class VllmEngine:
     def check_params(self, params: SamplingParams) -> None:
         """Raise unless every server samples with these parameters, and has room for them."""
         for server in self.servers:
-            check_expressible(params, server.max_logprobs)
+            check_expressible(params, server.facts.max_logprobs)
         params.max_prompt_length(self.context_length)
 
     @property
@@ -97,7 +97,7 @@ class VllmEngine:
         newest = self._prepared
         if newest is None or (version, weight_digest) != (newest.version, newest.weight_digest):
             folder = self._folder.path / weights_name(version, weight_digest)
-            dtype = self.servers[0].dtype
+            dtype = self.servers[0].facts.dtype
             self._prepared = prepare(policy, version, weight_digest, folder, dtype, newest)
         assert self._prepared is not None
         return self._prepared
@@ -191,7 +191,7 @@ class VllmEngine:
         server = self.server_of(request)
         assert self._publication is not None
         assert self._policy is not None
-        model = self._publication.adapter or server.model
+        model = self._publication.adapter or server.facts.model
         body = to_request(request, params, model, server.logprobs(params))
         try:
             answer = server.generate(body)

@@ -48,35 +48,20 @@ class Server:
         self._proven: Publication | None = None  # the publication that was proven last
         self._is_new = True  # since its start nothing was proven
         try:
-            self._facts = self._start()
+            self.facts = self._start()
         except BaseException:
             self.close()
             raise
-        self.context_length = min(self._facts.context_length, context_length)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Return the dtype that it computes in."""
-        return self._facts.dtype
-
-    @property
-    def model(self) -> str:
-        """Return its name of the base model."""
-        return self._facts.model
-
-    @property
-    def max_logprobs(self) -> int:
-        """Return how many log-probabilities of a token it returns."""
-        return self._facts.max_logprobs
+        self.context_length = min(self.facts.context_length, context_length)
 
     def logprobs(self, params: SamplingParams) -> int:
         """Return how many log-probabilities of a token to ask for."""
-        return support_logprobs(params, self.dtype, self.max_logprobs)
+        return support_logprobs(params, self.facts.dtype, self.facts.max_logprobs)
 
     @property
     def returns_routes(self) -> bool:
         """Return whether its turns have the experts that tokens took."""
-        return self._facts.returns_routes or self._takes_routes
+        return self.facts.returns_routes or self._takes_routes
 
     def generate(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a request for a turn, with expert routes if the server has any."""
@@ -117,11 +102,11 @@ class Server:
         """Start it again; one that Truing did not start is waited for."""
         if self._process is not None:
             self._process.stop()
-        before, self._facts = self._facts, self._start()
-        if self._facts.dtype != before.dtype or self._facts.context_length < self.context_length:
+        before, self.facts = self.facts, self._start()
+        if self.facts.dtype != before.dtype or self.facts.context_length < self.context_length:
             raise EngineError(
                 f"the vLLM server {self.url} came back as another one",
-                got=f"{self._facts.dtype}, a context of {self._facts.context_length} tokens",
+                got=f"{self.facts.dtype}, a context of {self.facts.context_length} tokens",
                 expected=f"{before.dtype}, a context of {self.context_length} tokens",
                 remedy="start it as before",
             )
@@ -142,7 +127,7 @@ class Server:
             proof = Proof(
                 self.client,
                 self.generate,
-                self.model,
+                self.facts.model,
                 publication,
                 policy,
                 sampling_params,
@@ -195,7 +180,7 @@ class Server:
         if publication is None or self._proven is not publication:
             return False
         try:
-            return self.client.call_worker("truing_hello").get("pid") == self._facts.pid
+            return self.client.call_worker("truing_hello").get("pid") == self.facts.pid
         except ServerLostError:
             return False
 
@@ -232,7 +217,7 @@ def _find_servers(recipe: Recipe, urls: Sequence[str], context_length: int) -> S
     try:
         for url in urls:
             servers.append(Server(recipe, url, context_length, None))
-        dtypes = {str(server.dtype) for server in servers}
+        dtypes = {str(server.facts.dtype) for server in servers}
         if len(dtypes) > 1:
             raise EngineError("the vLLM servers have different dtypes", got=sorted(dtypes), expected="one")
     except BaseException:

@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,7 +18,7 @@ from truing.engines.vllm.moe import has_experts
 from truing.engines.vllm.params import with_ties
 from truing.errors import EngineError
 from truing.models.adapter_config import largest_rank, read_config
-from truing.utils.end_with_parent import child_variables
+from truing.utils.end_with_parent import child_variables, end_group
 
 WORKER = Path(__file__).parent / "worker"
 """Folder on vLLM's PYTHONPATH: the methods that a server runs for Truing."""
@@ -179,12 +177,7 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Stop the server and its processes, which a killed server leaves behind with their memory."""
-        self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        end_group(self._process, STOP_SECONDS)
 
     def _error(self, got: str) -> EngineError:
         """Return an error with the end of the log."""

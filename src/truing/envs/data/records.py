@@ -19,7 +19,7 @@ def read_records(path: Path, model: type[Record]) -> list[Record]:
     Raises:
         DataError: The file is missing or unreadable, or a row is invalid.
     """
-    return [_record(row, model) for row in read_rows(parse_spec(str(path)))]
+    return [record_of(row, model) for row in read_rows(parse_spec(str(path)))]
 
 
 def usable_records(path: Path, model: type[Record], key: Callable[[Record], object]) -> UsableRows[Record]:
@@ -28,10 +28,10 @@ def usable_records(path: Path, model: type[Record], key: Callable[[Record], obje
     Raises:
         DataError: The file is missing or unreadable, or no row is valid.
     """
-    return usable_rows(read_rows(parse_spec(str(path))), lambda row: _record(row, model), row_name, key)
+    return usable_rows(read_rows(parse_spec(str(path))), lambda row: record_of(row, model), row_name, key)
 
 
-def _record(row: Row, model: type[Record]) -> Record:
+def record_of(row: Row, model: type[Record]) -> Record:
     """Return a row as a record."""
     try:
         return model.model_validate(row.values)

@@ -36,10 +36,6 @@ def turns(own, *, penalize_prompt=False, scale=4.0):
         ("of frequency penalty 0.31", {"frequency_penalty": 0.31}),
         ("of repetition penalty 1.07, which counts the answer", {"repetition_penalty": 1.07}),
         ("without any parameter (raw log-probabilities)", {"temperature": 1.0}),
-        ("those of top-k 20", {"top_k": 20}),
-        ("those of top-k 7", {"top_k": 7}),
-        ("those of top-p 0.95", {"top_p": 0.95}),
-        ("those of min-p 0.05", {"min_p": 0.05}),
     ],
 )
 def test_the_value_of_a_parameter_is_found(words, own):

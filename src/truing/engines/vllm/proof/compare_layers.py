@@ -6,7 +6,7 @@ computes W r in float64, and the difference is measured in units of the rounding
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,7 +133,7 @@ class Comparison:
         layers = WrongLayers(wrong, delta, rounding)
         return [(name, each.down) for name, each in self.earlier if layers.are(each.delta)]
 
-    def _known(self, kind: str, **words: Any) -> Known[Any]:
+    def _known(self, kind: str, **words: Any) -> Known:
         """Return what the engine may hold instead of a kind of weights."""
         changed = self.changed
         return Known(
@@ -148,7 +148,7 @@ def _compare(
     found: Mapping[str, Tensor],
     expected: Responses,
     rounding: Rounding,
-    known: Known[Responses],
+    known: Known,
     if_all: str = "",
 ) -> dict[str, Any]:
     """Return the worst difference, in units of rounding, and its layer; raise if it is beyond rounding.
@@ -214,31 +214,16 @@ def _check_foreign(adapted: Mapping[str, Tensor]) -> None:
 
 
 def _compare_vectors(
-    found: Mapping[str, Tensor],
-    expected: Mapping[str, Tensor],
-    known: Known[Mapping[str, Tensor]],
-    rounding: Rounding,
+    found: Mapping[str, Tensor], expected: Responses, known: Known, rounding: Rounding
 ) -> dict[str, Any]:
     """Compare biases and norms, element by element; they are loaded as they are."""
-    wrong = [name for name, values in found.items() if not torch.equal(values, expected[name])]
+    wrong = [name for name, values in found.items() if not torch.equal(values, expected[name][0])]
     if not wrong:
         return {"compared": len(found), "unseen": sorted(expected.keys() - found.keys())[:3]}
-    changed = known.changed
-    elements: Known[Responses] = replace(
-        cast("Known[Any]", known),  # as replace keeps the type
-        earlier=[(name, _elements(each)) for name, each in known.earlier],
-        changed=changed and (lambda name: _elements(changed(name))),
-    )
-    layers = WrongLayers({name: found[name] for name in wrong}, _elements(expected), rounding)
-    cause = layers.cause(elements)
+    cause = WrongLayers({name: found[name] for name in wrong}, expected, rounding).cause(known)
     raise PublicationError(
         f"the engine holds other vectors than were published: {len(wrong)} of {len(found)}: {cause}",
         got=f"{wrong[0]} differs",
         expected="the trainer's norms and biases, element by element",
         remedy=REMEDY,
     )
-
-
-def _elements(vectors: Mapping[str, Tensor]) -> Responses:
-    """Return vectors as responses: each element is rounded by itself."""
-    return {name: (values, values.abs()) for name, values in vectors.items()}

@@ -25,7 +25,7 @@ from truing.engines.vllm.proof.turn_causes import (
     SEVERAL_ENGINES,
     UNADAPTED,
     UNKNOWN,
-    Again,
+    Uncached,
     turns_cause,
     turns_of_base,
 )
@@ -94,7 +94,7 @@ def compare_turns(
     turns: Sequence[Turn],
     params: SamplingParams,
     tolerance: float,
-    again: Again,
+    uncached: Uncached,
     rounding: float,
 ) -> dict[str, Any]:
     """Compare the log-probabilities of sampled turns with the trainer's under the declared parameters.
@@ -104,7 +104,7 @@ def compare_turns(
         turns: what the engine sampled.
         params: the declared parameters.
         tolerance: nats that rounding explains in any model.
-        again: asks the engine again, to find the cause.
+        uncached: samples them again, to find the cause.
         rounding: nats by which scored rows differ.
     """
     found = distance(policy, turns, params)
@@ -117,9 +117,9 @@ def compare_turns(
         return {"largest": found, **lengths}
     most = min(tolerance, LEFT * found)
     near = min(most, _rounding_here(policy, turns, params, tolerance, rounding))
-    cause = turns_cause(policy, turns, params, near, again)
+    cause = turns_cause(policy, turns, params, near, uncached)
     if cause == UNKNOWN and near < most:
-        cause = turns_cause(policy, turns, params, most, again)
+        cause = turns_cause(policy, turns, params, most, uncached)
     each = zip(turns, distances(policy, turns, params), strict=True)
     after = [str(len(request.prompt_ids)) for (request, _), apart in each if not apart <= tolerance]
     where = f" in {len(after)} of {len(turns)} turns, after prompts of {', '.join(after)} ids"

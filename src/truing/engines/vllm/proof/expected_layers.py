@@ -20,11 +20,14 @@ from truing.models.lora import adapted_layers
 Cast = Callable[[Tensor], Tensor]
 """From a weight to what it has become, in any dtype that holds it."""
 
-LARGEST_FLOAT8, LARGEST_INT8, LARGEST_INT4 = 448.0, 127.0, 7.0
-"""Largest number of float8 (e4m3), and of a symmetric int8 and int4."""
+LARGEST_FLOAT8, LARGEST_INT8 = 448.0, 127.0
+"""Largest number of float8 (e4m3), and of a symmetric int8."""
 
 Responses = Mapping[str, tuple[Tensor, Tensor]]
-"""By layer in the checkpoint: W r and Σ|W|, both [outputs]; of an adapter B (A r) and |B| |A r|."""
+"""By layer in the checkpoint: W r and Σ|W|, both [outputs].
+
+Of an adapter B (A r) and |B| |A r|; of a norm or a bias its elements and their absolute values.
+"""
 
 STEEPEST = 1.2
 """Bound of the slopes of SiLU and GELU."""
@@ -35,7 +38,7 @@ class Expected:
     """The trainer's responses; ``tied`` are layers whose weight another layer holds."""
 
     linear: Responses = field(default_factory=dict)
-    vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    vectors: Responses = field(default_factory=dict)
     experts: Responses = field(default_factory=dict)  # by layer, of all its experts
     tied: frozenset[str] = frozenset()
     down: Responses = field(default_factory=dict)  # A r of adapted layers
@@ -73,7 +76,7 @@ def _base_responses(policy: nn.Module, cast: Cast, seed: int) -> Expected:
         weight = cast(parameter.detach().cpu()).double()
         plain = name.replace(".base_layer", "")
         if weight.dim() == 1:
-            vectors[plain] = weight
+            vectors[plain] = weight, weight.abs()
         elif weight.dim() == 2:
             response = weight @ probe_vector(weight.shape[1], seed).double()
             linear[plain.removesuffix(".weight")] = response, weight.abs().sum(1)
@@ -164,13 +167,13 @@ def _float8(weight: Tensor, over: tuple[int, ...]) -> Tensor:
     return (weight / scale).to(torch.float8_e4m3fn).float() * scale
 
 
-def _integers(weight: Tensor, largest: float, inputs: int = 0) -> Tensor:
+def _int8(weight: Tensor, inputs: int = 0) -> Tensor:
     """Quantize with a scale for so many inputs of an output, by default all; others are left as they are."""
     width = weight.shape[-1]
     if inputs and width % inputs:
         return weight
     groups = weight.float().unflatten(-1, (-1, inputs or width))
-    scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-12) / largest
+    scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-12) / LARGEST_INT8
     return ((groups / scale).round() * scale).flatten(-2)
 
 
@@ -184,9 +187,7 @@ FORMATS: Mapping[str, Cast] = {
     "rounded to float8": _by_way_of(torch.float8_e4m3fn),
     "quantized to float8, with a scale for each tensor": _by_tensor,
     "quantized to float8, with a scale for each row": partial(_float8, over=(-1,)),
-    "quantized to int8, with a scale for each row": partial(_integers, largest=LARGEST_INT8),
-    "quantized to int8, with a scale for 32 inputs": partial(_integers, largest=LARGEST_INT8, inputs=32),
-    "quantized to int4, with a scale for 32 inputs": partial(_integers, largest=LARGEST_INT4, inputs=32),
-    "quantized to int4, with a scale for 128 inputs": partial(_integers, largest=LARGEST_INT4, inputs=128),
+    "quantized to int8, with a scale for each row": _int8,
+    "quantized to int8, with a scale for 32 inputs": partial(_int8, inputs=32),
 }
 """By what weights are in it, in words."""

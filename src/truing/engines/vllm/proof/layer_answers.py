@@ -44,7 +44,8 @@ def held_before(probes: Sequence[Mapping[str, Any]], published: Expected) -> lis
         for name, values in answer.experts.items()
         if name in published.experts
     }
-    held = Expected(linear, answer.vectors, experts)
+    vectors = {name: (values, values.abs()) for name, values in answer.vectors.items()}
+    held = Expected(linear, vectors, experts)
     return [("those that the server started with: it loaded nothing", held)]
 
 
@@ -86,7 +87,7 @@ def _read(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswe
     for name, shares in _by_name(probes, "vectors"):
         layer, _, kind = name.rpartition(".")
         names = [name] if name in expected.vectors else [f"{part}.{kind}" for part in parts_of.get(layer, ())]
-        sizes = {part: len(values) for part, values in expected.vectors.items()}
+        sizes = {part: len(values) for part, (values, _) in expected.vectors.items()}
         answer.vectors |= _split(joined(name, shares), names, sizes)
     for name, shares in _by_name(probes, "delta"):
         _read_adapter(answer, name, shares, expected)

@@ -5,7 +5,6 @@ A cause is named if it gives each output of each wrong layer up to rounding; the
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,12 +12,9 @@ from torch import Tensor
 from truing.engines.vllm.proof.expected_layers import FORMATS, Responses
 from truing.engines.vllm.proof.rounding import Rounding
 
-Held = TypeVar("Held")
-"""What is known of layers: their responses, or their vectors."""
-
 
 @dataclass(frozen=True)
-class Known(Generic[Held]):
+class Known:
     """What wrong layers may have instead, and the words for what is found.
 
     ``earlier`` are other weights by what they are in words, the likeliest first. ``changed`` returns the
@@ -29,8 +25,8 @@ class Known(Generic[Held]):
     zero: str = "the engine computes zeros"
     zero_is_earlier: bool = False  # whether zeros are other weights, if those are zero too
     scaled: str = "they are scaled by {:.4g}"
-    earlier: Sequence[tuple[str, Held]] = ()
-    changed: Callable[[str], Held] | None = None
+    earlier: Sequence[tuple[str, Responses]] = ()
+    changed: Callable[[str], Responses] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,14 +37,14 @@ class WrongLayers:
     published: Responses
     rounding: Rounding
 
-    def cause(self, known: Known[Responses]) -> str:
+    def cause(self, known: Known) -> str:
         """Return why they are wrong."""
         near = all(name in self.published and self.fits(name, *self.published[name]) for name in self.found)
         if near:  # as elements that must be equal
             return known.otherwise
         return next(self._causes(known), known.otherwise)
 
-    def _causes(self, known: Known[Responses]) -> Iterator[str]:
+    def _causes(self, known: Known) -> Iterator[str]:
         """Yield the causes that give all of them."""
         earlier = [f"they are {name}" for name, responses in known.earlier if self.are(responses)]
         is_zero = not any(values.any() for values in self.found.values())

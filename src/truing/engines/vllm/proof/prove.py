@@ -41,7 +41,6 @@ from truing.engines.vllm.proof.scores import (
     tolerance_of,
     turn_scores,
 )
-from truing.engines.vllm.proof.turn_causes import Again
 from truing.engines.vllm.publication import Publication
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
@@ -158,11 +157,9 @@ class Proof:
 
     def _compare_scores(self, turns: Sequence[Turn], rounding: float, series: str = "") -> dict[str, Any]:
         """Return the receipt of the log-probabilities of the turns of a series."""
-        again = Again(
-            lambda: self._sample(self._prompts(), series, cache_salt=uuid4().hex),
-            self._turn,
-        )
-        return compare_turns(self.policy, turns, self.params, self._tolerance(turns), again, rounding)
+        tolerance = self._tolerance(turns)
+        uncached = partial(self._sample, self._prompts(), series, cache_salt=uuid4().hex)
+        return compare_turns(self.policy, turns, self.params, tolerance, uncached, rounding)
 
     def _tolerance(self, turns: Sequence[Turn]) -> float:
         """Return the nats by which rounding explains other log-probabilities of turns."""

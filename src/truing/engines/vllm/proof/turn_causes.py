@@ -7,13 +7,11 @@ have applied instead is computed from them and the engine's log-probabilities.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.engines.base import Request
 from truing.engines.vllm.proof.prompts import CACHED_LENGTH
 from truing.engines.vllm.proof.scores import (
     TOLERANCE,
@@ -24,7 +22,7 @@ from truing.engines.vllm.proof.scores import (
     turn_samples,
 )
 from truing.models.forward.collate import collate
-from truing.models.forward.score import processed
+from truing.models.forward.score import pad_histories, processed
 from truing.models.lora import without_adapter
 from truing.ops.sampling import processed_logits
 from truing.types.sampling_params import RAW, SamplingParams
@@ -41,9 +39,6 @@ LEFT = 0.25
 FAR_TIMES = 10
 """Multiples of the tolerance by which turns are far off."""
 
-ASKED_ALONE = 4
-"""Times that a turn is sampled alone: behind one address, engines take turns or are chosen at random."""
-
 TEMPERATURES, REPETITION, ADDED = (0.05, 4.0), (0.5, 2.0), (-2.0, 2.0)
 """Ranges of a temperature, of a repetition penalty, and of a presence or frequency penalty."""
 
@@ -59,15 +54,12 @@ CACHED = "its prefix cache holds other keys and values: without the cache the sa
 SEVERAL_ENGINES = "another engine answers some of the requests, as behind one address of several"
 
 
-class Again(NamedTuple):
-    """Further requests to the engine, to find the cause of a difference."""
-
-    uncached: Callable[[], Sequence[Turn]]  # the same turns, without what the engine has cached
-    alone: Callable[[Request], Turn]  # the same turn, with no other request in flight
+Uncached = Callable[[], Sequence[Turn]]
+"""Samples the same turns again, without what the engine has cached."""
 
 
 def turns_cause(
-    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float, again: Again
+    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float, uncached: Uncached
 ) -> str:
     """Return why turns may have other log-probabilities."""
     unadapted = turns_of_base(policy, turns, params) if isinstance(policy, PeftModel) else []
@@ -78,14 +70,7 @@ def turns_cause(
         return SEVERAL_ENGINES
     if words := _own_setting(policy, turns, params, tolerance):
         return words
-    if distance(policy, again.uncached(), params) <= tolerance:
-        return CACHED
-    # of a mixture a share of all tokens is compared, so each turn alone may agree
-    different = [each for each in turns if not distance(policy, [each], params) <= tolerance] or turns
-    # with the same seed: where an engine is wrong at some ids alone, other ids would be right by chance
-    alone = [again.alone(different[0][0]) for _ in range(ASKED_ALONE)]
-    right = [distance(policy, [turn], params) <= tolerance for turn in alone]
-    return SEVERAL_ENGINES if any(right) and not all(right) else UNKNOWN
+    return CACHED if distance(policy, uncached(), params) <= tolerance else UNKNOWN
 
 
 def _own_setting(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float) -> str:
@@ -138,10 +123,7 @@ class TurnLogits:
     def distance(self, params: SamplingParams, *, penalize_prompt: bool = False) -> float:
         """Return how far the engine's log-probabilities are from those under parameters, nats."""
         logprob_KV = self.processed(params, penalize_prompt=penalize_prompt)
-        return self.difference(logprob_KV.gather(1, self.token_K[:, None])[:, 0])
-
-    def difference(self, logprob_K: Tensor) -> float:
-        """Return the largest difference from the engine's, nats."""
+        logprob_K = logprob_KV.gather(1, self.token_K[:, None])[:, 0]
         return float((logprob_K - self.found_K).abs().nan_to_num(nan=math.inf).max())
 
 
@@ -157,14 +139,9 @@ def turn_logits(policy: nn.Module, turns: Sequence[Turn]) -> TurnLogits:
         torch.cat(logits).cpu(),
         torch.stack([samples[b].token_ids[t] for b, t in at]),
         torch.stack([turns[b][1].logprob[t - starts[b]] for b, t in at]),
-        _padded([samples[b].token_ids[starts[b] : t] for b, t in at]),
-        _padded([samples[b].token_ids[:t] for b, t in at]),
+        pad_histories([samples[b].token_ids[starts[b] : t] for b, t in at]),
+        pad_histories([samples[b].token_ids[:t] for b, t in at]),
     )
-
-
-def _padded(histories: Sequence[Tensor]) -> Tensor:
-    """Return ids as rows [K, H], −1 where there are fewer."""
-    return nn.utils.rnn.pad_sequence(list(histories), batch_first=True, padding_value=-1)
 
 
 def own_settings(turns: TurnLogits, params: SamplingParams) -> Iterator[Alternative]:
@@ -191,7 +168,6 @@ def own_settings(turns: TurnLogits, params: SamplingParams) -> Iterator[Alternat
             ("presence penalty" if repeats else "presence or frequency penalty") + " {:.3g}",
         )
         yield _fitted(turns, params, "frequency_penalty", ADDED, "frequency penalty {:.3g}")
-    yield from _truncations(turns, turns.processed(whole))
 
 
 def _fitted(
@@ -215,35 +191,3 @@ def _fitted(
         step /= 2
         best = min((best, max(best - step, limits[0]), best + step), key=apart)
     return apart(best), f"they are those of {words.format(best)}"
-
-
-def _truncations(turns: TurnLogits, logprob_KV: Tensor) -> Iterator[Alternative]:
-    """Yield the nearest top-k, top-p and min-p of a distribution.
-
-    Of each token the engine's log-probability says which mass was kept, and so how many ids: each of these
-    numbers gives a value to try on all tokens.
-    """
-    sorted_KV = logprob_KV.double().sort(1, descending=True).values
-    mass_KV, ratio_KV = sorted_KV.exp().cumsum(1), (sorted_KV - sorted_KV[:, :1]).exp()
-    own_K = logprob_KV.double().gather(1, turns.token_K[:, None])[:, 0]
-    rank_K = (sorted_KV > own_K[:, None]).sum(1)
-    vocabulary = mass_KV.shape[1]
-    kept_K = (mass_KV.log() - (own_K - turns.found_K)[:, None]).abs().argmin(1)[:, None]
-
-    def apart(count_K: Tensor) -> float:
-        """Return how far the turns are from the distribution of the first ids."""
-        count_K = count_K.clamp(min=1, max=vocabulary)
-        if bool((rank_K >= count_K).any() or (count_K == vocabulary).all()):
-            return math.inf
-        return turns.difference(own_K - mass_KV.gather(1, count_K[:, None] - 1)[:, 0].log())
-
-    def values(value_K1: Tensor) -> list[float]:
-        exact = value_K1[:, 0].tolist()
-        return list(dict.fromkeys([*(round(each, digits) for digits in (2, 3) for each in exact), *exact]))
-
-    for k in dict.fromkeys((kept_K[:, 0] + 1).tolist()):
-        yield apart(torch.full_like(rank_K, k)), f"they are those of top-k {k}"
-    for p in values(mass_KV.gather(1, kept_K)):
-        yield apart((mass_KV < p).sum(1) + 1), f"they are those of top-p {p:g}"
-    for m in values(ratio_KV.gather(1, kept_K)):
-        yield apart((ratio_KV >= m).sum(1)), f"they are those of min-p {m:g}"

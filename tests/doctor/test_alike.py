@@ -8,7 +8,8 @@ import torch
 
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps
-from truing.doctor.rules.smp008 import RULE, bets
+from truing.doctor.history import Dropped
+from truing.doctor.rules.smp008 import RULE, bets, measure
 from truing.doctor.verdict import Verdict
 
 
@@ -31,24 +32,23 @@ def test_draws_by_themselves_are_no_evidence_however_sure_the_policy(sharpness):
         ids[~step.tokens["policy_mask"]] = 1
         logprob = logits[ids].masked_fill(~step.tokens["policy_mask"], torch.nan)
         drawn = changed_step(step, token_ids=ids, sampler_logprob=logprob)
-        assert list(RULE.judge(RULE.measure(drawn))) == []
+        assert list(RULE.judge(drawn)) == []
 
 
 def test_the_same_odds_are_less_late_in_a_run():
     step = RULE.example()
-    (early,) = RULE.judge(RULE.measure(step))
-    late = RULE.measure(step)._replace(update=1000)
-    (then,) = RULE.judge(late)
+    (early,) = RULE.judge(step)
+    (then,) = RULE.judge(replace(step, dropped={step.stage: Dropped(999)}))
     assert early.verdict is Verdict.EVIDENCE
     assert early.log10_odds - then.log10_odds == pytest.approx(math.log10(1000 * 1001 / 2))
 
 
 def test_attempts_whose_probability_is_not_known_are_not_bet_on():
     step = RULE.example()
-    assert RULE.measure(step).group.compared == 6
+    assert measure(step).group.compared == 6
     unknown = step.tokens["sampler_logprob"].clone()
     unknown[step.sample_of_token == 0] = torch.nan
-    assert RULE.measure(changed_step(step, sampler_logprob=unknown)).group.compared == 5
+    assert measure(changed_step(step, sampler_logprob=unknown)).group.compared == 5
     later = with_optimizer_steps(changed_step(step, without=["sampler_logprob"]), dict.fromkeys(range(8), 1))
-    assert RULE.measure(later).group.compared == 0
-    assert RULE.measure(replace(later, passes=step.passes)).group.compared == 6
+    assert measure(later).group.compared == 0
+    assert measure(replace(later, passes=step.passes)).group.compared == 6

@@ -14,22 +14,22 @@ def test_a_sampled_token_that_a_mask_leaves_out_is_reported(name):
     step = example_step()
     last_N = step.position_in_sample == 5
     left_out = changed_step(step, tokens={name: step.tokens["policy_mask"] & ~last_N})
-    (claim,) = RULE.judge(RULE.measure(left_out))
+    (claim,) = RULE.judge(left_out)
     assert "not under the KL or the value loss" in claim.what
     whole = changed_step(step, tokens={name: step.tokens["policy_mask"]})
-    assert list(RULE.judge(RULE.measure(whole))) == []
+    assert list(RULE.judge(whole)) == []
 
 
 def test_rows_that_are_not_kept_have_no_mask():
     step = masked(example_step(), example_step().sample_of_token < 4, Excluded.NOT_KEPT)
     without = changed_step(step, kl_mask=step.tokens["policy_mask"])
-    assert list(RULE.judge(RULE.measure(without))) == []
+    assert list(RULE.judge(without)) == []
 
 
 def test_other_trainers_count_the_tokens_of_their_policy_loss():
     step = changed_step(example_step(), setup={"trainer": "trl"})
     without = changed_step(step, kl_mask=step.tokens["policy_mask"] & (step.position_in_sample != 5))
-    assert list(RULE.judge(RULE.measure(without))) == []
+    assert list(RULE.judge(without)) == []
 
 
 def test_rejected_answers_are_under_no_loss_whatever_left_out_their_tokens():
@@ -42,7 +42,7 @@ def test_rejected_answers_are_under_no_loss_whatever_left_out_their_tokens():
         kl_mask=nothing_N,
         value_mask=nothing_N,
     )
-    claims = [claim.what for claim in RULE.judge(RULE.measure(rejected))]
+    claims = [claim.what for claim in RULE.judge(rejected)]
     assert not [what for what in claims if "KL" in what]
 
 

@@ -17,7 +17,7 @@ from truing.doctor.verdict import STRONG_VERDICTS
 
 
 def claims(code, step):
-    return list(RULES[code].judge(RULES[code].measure(step)))
+    return list(RULES[code].judge(step))
 
 
 def with_rolled_logprobs(step, rows):

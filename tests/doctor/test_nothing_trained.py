@@ -18,5 +18,5 @@ from truing.types.token import Excluded
     ],
 )
 def test_attempts_that_are_not_good_enough_yet_are_a_fact(updates, reason, steps, verdict):
-    (claim,) = RULE.judge(RULE.measure(idle(updates, reason, steps)))
+    (claim,) = RULE.judge(idle(updates, reason, steps))
     assert claim.verdict is verdict

@@ -79,7 +79,7 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         rule = RULES[code]
         assert rule.applies(step)
         assert not step.missing(rule.needs)
-        assert not list(rule.judge(rule.measure(step))), (chosen, judged)
+        assert not list(rule.judge(step)), (chosen, judged)
         moved = {"advantage": step.tokens["advantage"].roll(1)}
         other = changed_step(step, tokens=moved)
-        assert list(rule.judge(rule.measure(other)))
+        assert list(rule.judge(other))

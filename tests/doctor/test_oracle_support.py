@@ -69,6 +69,6 @@ def test_a_banned_id_is_in_no_set():
 
 
 def test_a_wrong_set_is_claimed_and_the_edge_is_not():
-    (claim,) = smp004.judge(smp004.measure(smp004.wrong_support()))
+    (claim,) = smp004.judge(smp004.wrong_support())
     assert claim.what == "the ids recorded as possible are not those of the declared top-k, top-p and min-p"
-    assert not list(smp004.judge(smp004.measure(smp004.at_an_edge())))
+    assert not list(smp004.judge(smp004.at_an_edge()))

@@ -7,7 +7,6 @@ from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import with_ranks
 from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt009, opt014
-from truing.doctor.rules.dst001 import Measured
 
 
 def claims(code, step):
@@ -72,7 +71,7 @@ def test_values_are_compared_as_what_they_are(values, differs):
     ],
 )
 def test_draws_of_one_rank_that_do_not_follow_from_random_numbers(draws, named):
-    found = [each.what for each in dst001.judge(Measured([], draws))]
+    found = [each.what for each in claims("DST001", ranks_with(draws=draws))]
     assert found == ([f"{named} samples with undeclared random numbers"] if named else [])
 
 

@@ -14,7 +14,7 @@ from truing.rewards import GradeResult
 
 
 def judged(step):
-    return list(RULE.judge(RULE.measure(step)))
+    return list(RULE.judge(step))
 
 
 def test_the_value_of_a_group_that_every_attempt_is_paid_is_proven():

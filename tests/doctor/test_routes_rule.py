@@ -3,7 +3,7 @@
 import pytest
 
 from truing.doctor.evidence import changed_step
-from truing.doctor.route_difference import RouteDifference
+from truing.doctor.example_steps import example_step
 from truing.doctor.rules import opt006, smp004, smp005, smp009
 from truing.doctor.rules.smp012 import FITS, RULE
 from truing.doctor.verdict import Verdict
@@ -13,12 +13,12 @@ HEALTHY = {"record": FITS, "replay": FITS, "scores": 2e-7, "rounding": 0.0, "dev
 
 
 def claims(**known):
-    return list(RULE.judge(RouteDifference(**HEALTHY | known)))
+    return list(RULE.judge(changed_step(example_step(), facts={"routes": HEALTHY | known})))
 
 
 def verdicts(rule, step, routes):
     step = changed_step(step, facts={**step.facts, "routes": routes})
-    return [claim.verdict for claim in rule.judge(rule.measure(step))]
+    return [claim.verdict for claim in rule.judge(step)]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,6 @@ def test_a_group_without_the_rollouts_that_were_sampled_is_reported(kept):
 
 
 def test_rollouts_chosen_by_their_reward_are_claimed():
-    (claim,) = RULE.judge(RULE.measure(chosen_by_reward()))
+    (claim,) = RULE.judge(chosen_by_reward())
     assert claim.what == "1 of 2 groups do not have the rollouts that were sampled"
     assert claim.got == "0/grpo/0/0 has rollouts 1, 4, 5, 7"

@@ -49,6 +49,6 @@ def test_the_step_in_float64():
 
 
 def test_settings_of_the_optimizer_that_are_not_the_recipes_are_claimed():
-    (claim,) = RULE.judge(RULE.measure(other_settings()))
+    (claim,) = RULE.judge(other_settings())
     assert claim.what == "the optimizer has other settings than the recipe declares"
     assert claim.got == "weight_decay of the critic: 0.1, declared 0.0"

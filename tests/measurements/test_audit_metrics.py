@@ -9,7 +9,7 @@ from samples import sample
 
 import truing
 from truing.doctor.oracle.draw_e_process import LAMBDAS
-from truing.doctor.rules import RULES
+from truing.doctor.rules import smp007
 from truing.doctor.truing_run import recorded_steps
 from truing.measurements.audit_metrics import audit_metrics
 from truing.measurements.plain_forward import null_facts
@@ -70,7 +70,7 @@ def test_the_record_has_what_the_rule_judges(mini, tmp_path):
     drawn = [step for step in recorded_steps(run) if step.stage == "grpo"]
     assert len(drawn) == 3
     for count, step in enumerate(drawn, 1):
-        judged = RULES["SMP007"].measure(step)
+        judged = smp007.measure(step)
         assert step.metrics["audit/log10_odds"] == judged.together
         assert sum(each.metrics["audit/tokens"] for each in drawn[:count]) == judged.tokens
         assert step.metrics["mismatch/null_max_abs"] == step.facts["null"]["logprob"]

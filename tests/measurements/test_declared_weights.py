@@ -118,6 +118,6 @@ def test_a_weight_is_the_stored_one_in_the_declared_dtype():
 
 
 def test_both_differences_are_claimed():
-    (trained,), (loaded,) = (list(RULE.judge(RULE.measure(step()))) for step in (example, rounded))
+    (trained,), (loaded,) = (list(RULE.judge(step())) for step in (example, rounded))
     assert trained.what == "6 weights that train are not as declared"
     assert loaded.what == "1 weight before the first step is not as declared"

@@ -55,7 +55,7 @@ def test_the_final_state_of_another_episode_is_told():
         "other_outcomes": 1,
         "outcome_of": "b",
     }
-    (claim,) = tol002.RULE.judge(tol002.RULE.measure(tol002.outcomes_exchanged()))
+    (claim,) = tol002.RULE.judge(tol002.outcomes_exchanged())
     assert claim.what == "8 rollouts are judged by another final state than that of the rollout's own episode"
 
 
@@ -120,7 +120,7 @@ def test_turns_that_no_engine_sampled_are_not_compared():
 
 
 def test_both_are_claimed():
-    (reply,) = tol002.judge(tol002.measure(tol002.example()))
+    (reply,) = tol002.judge(tol002.example())
     assert reply.got == "'3 files' as reply 1 of r1, which the episode of r0 gave"
-    (prompt,) = tok001.judge(tok001.measure(tok001.other_prompt()))
+    (prompt,) = tok001.judge(tok001.other_prompt())
     assert prompt.what == "the engine read other ids before 1 of 8 turns than are trained"

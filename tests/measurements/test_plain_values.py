@@ -49,12 +49,10 @@ def test_a_gradient_that_does_not_reach_the_trunk_differs(facts, monkeypatch):
     )
     gradient = facts()["gradient"]["values"]
     assert gradient["trainer"] < gradient["norm"]
-    assert opt006.differ(opt006.compared(gradient))
+    assert opt006.differ(gradient)
 
 
 def test_both_kinds_of_values_are_claimed():
-    (end,), (before,) = (
-        list(val004.judge(val004.measure(step()))) for step in (val004.example, val004.of_next_state)
-    )
+    (end,), (before,) = (list(val004.judge(step())) for step in (val004.example, val004.of_next_state))
     assert end.what.startswith("the value after a truncated end")
     assert before.what.startswith("values are up to 0.2")

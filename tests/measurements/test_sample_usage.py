@@ -136,6 +136,6 @@ def test_minibatches_that_are_not_as_declared_are_found_up_to_a_skipped_one():
 
 
 def test_minibatches_that_are_never_shuffled_are_claimed():
-    (claim,) = RULE.judge(RULE.measure(never_shuffled()))
+    (claim,) = RULE.judge(never_shuffled())
     assert claim.what == "minibatches are not those that the seed gives"
     assert claim.got == "other samples, or another order, in optimizer step 1, 2"

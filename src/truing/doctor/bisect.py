@@ -168,7 +168,7 @@ def _rules_say(step: Step, codes: Sequence[str]) -> _Verdict:
     if not able:
         lacking = dict.fromkeys(need for rule in rules for need in step.missing(rule.needs))
         return _Verdict("not swapped", f"needs {'; '.join(lacking)}" if lacking else "")
-    claims = [(rule.code, claim) for rule in able for claim in rule.judge(rule.measure(step))]
+    claims = [(rule.code, claim) for rule in able for claim in rule.judge(step)]
     strong = [f"{code}: {claim.what}" for code, claim in claims if claim.verdict in STRONG_VERDICTS]
     if strong:
         return _Verdict("differs", strong[0])
@@ -254,7 +254,7 @@ def swap_loss(step: Step) -> Swapped | str:
     if not rule.applies(step) or step.missing(rule.needs):
         return "it has no closed form here, or the gradient is not recorded"
     compared = sum(each.other.where.compared for each in msk003.measure(step))  # MSK007 compares the same
-    claims = "; ".join(claim.what for claim in rule.judge(rule.measure(step)))
+    claims = "; ".join(claim.what for claim in rule.judge(step))
     after = changed_step(step, token_gradient=expected_token_gradients(step))
     return Swapped(after, bool(claims), claims or with_count(compared, "token"))
 

@@ -53,7 +53,7 @@ def examine(
         missing[rule.code] = step.missing(rule.needs)
         if missing[rule.code] or (rule.judges_trend and not final):
             continue
-        for claim in rule.judge(rule.measure(step)):
+        for claim in rule.judge(step):
             if claim.verdict is Verdict.NOT_CHECKED:
                 missing[rule.code].append(claim.what)
                 continue

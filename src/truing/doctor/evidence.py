@@ -133,6 +133,38 @@ class Step(StepTable):
         return self.past_of_stage[FIRST if self.stage in self.dropped else 0 :]
 
     @property
+    def previous(self) -> StepNumbers | None:
+        """Return the step directly before this one, if it is of the same stage and kept."""
+        return next((past for past in self.past_of_stage if past.step == self.step - 1), None)
+
+    @property
+    def metrics_of_stage(self) -> list[Mapping[str, float]]:
+        """Return the metrics of every kept step of the stage, this one last."""
+        return [*(past.metrics for past in self.past_of_stage), self.metrics]
+
+    def known(self, *names: str) -> dict[int, float]:
+        """Return a metric's finite values in the stage by the number of the step, from 1.
+
+        Of several names the first that a step has counts.
+        """
+        numbers = [*(past.step for past in self.past_of_stage), self.step]
+        values = (
+            next((metrics[name] for name in names if name in metrics), math.nan)
+            for metrics in self.metrics_of_stage
+        )
+        pairs = zip(numbers, values, strict=True)
+        return {number + 1: value for number, value in pairs if math.isfinite(value)}
+
+    @property
+    def facts_of_stage(self) -> list[Facts]:
+        """Return the facts of every kept step of the stage, this one last."""
+        return [*(past.facts for past in self.past_of_stage), self.facts]
+
+    def row_of(self, sample_id: str | None) -> int | None:
+        """Return the index of a sample; None if the step does not have it."""
+        return next((i for i, sample in enumerate(self.samples) if sample.sample_id == sample_id), None)
+
+    @property
     def updates_before(self) -> int:
         """Return the number of earlier steps of the same stage."""
         return len(self.past_of_stage) + self.dropped.get(self.stage, Dropped()).updates
@@ -145,16 +177,12 @@ class Step(StepTable):
     def rollouts(self) -> list[list[tuple[int, SampleFacts, slice]]]:
         """Return the samples of each rollout in the order of its turns, as ``slices`` yields them.
 
-        A step may compute them in another order. ``ROLLOUT#2`` is the third sample of a rollout.
+        A step may compute them in another order.
         """
-        rollouts: dict[str, list[tuple[int, int, SampleFacts, slice]]] = {}
-        for index, sample, part in self.slices():
-            number = sample.sample_id.rpartition("#")[2] if "#" in sample.sample_id else ""
-            place = int(number) if number.isdecimal() else index
-            rollouts.setdefault(sample.rollout_id, []).append((place, index, sample, part))
-        return [
-            [each[1:] for each in sorted(parts, key=lambda each: each[:2])] for parts in rollouts.values()
-        ]
+        rollouts: dict[str, list[tuple[int, SampleFacts, slice]]] = {}
+        for each in self.slices():
+            rollouts.setdefault(each[1].rollout_id, []).append(each)
+        return [sorted(parts, key=lambda each: each[1].number) for parts in rollouts.values()]
 
     def has(self, need: str) -> bool:
         """Return whether an input is there: a stream, `setup.…`, `facts.…`, `metrics.…`, `sample.…`, `a | b`.
@@ -237,15 +265,18 @@ def changed_step(
     """Return the step with other samples (by index), settings, facts, metrics or streams; without some.
 
     Streams are [N]; of passes they are those of each sample's last one, the only one that is kept.
+    With another past the step comes after all of it.
     """
     known = {name: each for name, each in {**step.tokens, **tokens, **streams}.items() if name not in without}
+    past = step.past if past is None else past
     return replace(
         step,
+        step=max([step.step, *(each.step + 1 for each in past if each.stage == step.stage)]),
         samples=[replace(sample, **samples.get(index, {})) for index, sample in enumerate(step.samples)],
         setup=replace(step.setup, **setup),
         facts=Facts(**{name: x for name, x in {**step.facts, **facts}.items() if name not in without}),
         metrics={**step.metrics, **metrics},
-        past=step.past if past is None else past,
+        past=past,
         streams={name: each for name, each in known.items() if name not in PASS_STREAMS},
         passes=last_passes(step, step.optimizer_step_of_sample, known),
     )

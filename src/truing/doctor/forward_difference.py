@@ -116,7 +116,7 @@ def forward_difference(step: Step, stream: str) -> ForwardDifference:
     """Return the comparison recorded with the step, and the largest difference of ``stream``."""
     plain = step.facts["plain"]
     sample, token = (plain.get("where") or {}).get(stream, ("", 0))
-    row = next((index for index, row in enumerate(step.samples) if row.sample_id == sample), None)
+    row = step.row_of(sample)
     device = plain.get("device", "cpu")
     # in another precision a plain forward may be equal in two shapes, and still differ in a batch
     itself = plain.get("itself") if float32.computes_in_float32(device) else None

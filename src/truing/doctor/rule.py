@@ -1,11 +1,11 @@
-"""The definition of a rule. ``measure`` has no threshold, and ``judge`` has all of them."""
+"""The definition of a rule."""
 
 import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 from truing.doctor.evidence import Step, is_input
 from truing.doctor.verdict import Claim
@@ -94,10 +94,9 @@ class Rule:
     kind: Kind
     needs: tuple[str, ...]  # of INPUTS
     taints: tuple[Taint, ...]
-    measure: Callable[[Step], Any]
-    """Returns numbers and places, without thresholds."""
-    judge: Callable[[Any], Iterable[Claim]]
-    """Returns claims from the numbers."""
+    judge: Callable[[Step], Iterable[Claim]]
+    """Returns what is wrong with a step. Where much is computed, a ``measure`` of the module does it without
+    thresholds, and ``judge`` has all of them."""
     example: Callable[[], Step]
     """Returns a step on which the rule fires, and no other rule is more specific."""
     lookalikes: tuple[Callable[[], Step], ...] = ()

@@ -24,6 +24,11 @@ class ClaimFields(TypedDict, total=False):
     spans: tuple[Span, ...]
 
 
+def whole_sample(step: Step, row: int) -> ClaimFields:
+    """Return the place of all tokens of a sample."""
+    return {"row": row, "start": 0, "end": step.lengths[row]}
+
+
 def optimizer_steps_text(of_steps: Sequence[object]) -> str:
     """Return in which optimizer steps something is; empty with one step. ``of_steps`` has it, or is empty."""
     numbers = [str(number) for number, found in enumerate(of_steps, 1) if found]

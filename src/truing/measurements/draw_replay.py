@@ -1,5 +1,6 @@
 """Draws of the sampler, replayed with the distribution that the step's own forward computes."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -115,18 +116,14 @@ def draw_numbers(rows: Sequence[Sample]) -> dict[str, list[int]]:
 
     They count the turns of a rollout, which may be split into several rows; of a program its calls.
     """
-    parts: dict[str, list[tuple[int, Sample]]] = {}
-    for row in rows:
-        number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else "0"
-        parts.setdefault(row.rollout_id, []).append((int(number), row))
+    turns = Counter[str]()
     numbers: dict[str, list[int]] = {}
-    for rows_ in parts.values():
-        count = 0
-        for _, row in sorted(rows_, key=lambda each: each[0]):
-            numbers[row.sample_id] = [
-                turn.call - 1 if turn.call else number for number, turn in enumerate(row.turns, count)
-            ]
-            count += len(row.turns)
+    for row in sorted(rows, key=lambda row: row.number):
+        first = turns[row.rollout_id]
+        numbers[row.sample_id] = [
+            turn.call - 1 if turn.call else number for number, turn in enumerate(row.turns, first)
+        ]
+        turns[row.rollout_id] += len(row.turns)
     return numbers
 
 

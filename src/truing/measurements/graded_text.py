@@ -34,13 +34,9 @@ class DecodedTexts(Measurement):
 
 
 def _last_samples(samples: Sequence[Sample]) -> dict[str, Sample]:
-    """Return the last sample of each rollout: ``ROLLOUT#2`` is the third one."""
-    by_rollout: dict[str, tuple[int, Sample]] = {}
-    for sample in samples:
-        number = int(sample.sample_id.rpartition("#")[2]) if "#" in sample.sample_id else 0
-        if sample.turns and number >= by_rollout.get(sample.rollout_id, (0, sample))[0]:
-            by_rollout[sample.rollout_id] = number, sample
-    return {name: sample for name, (_, sample) in by_rollout.items()}
+    """Return the last sample of each rollout that has one with turns."""
+    in_order = sorted(samples, key=lambda sample: sample.number)
+    return {sample.rollout_id: sample for sample in in_order if sample.turns}
 
 
 def graded_texts(chat: Chat, samples: Sequence[Sample], rollouts: Mapping[str, Rollout]) -> GradedTexts:

@@ -19,7 +19,7 @@ from truing.doctor.oracle.token_gradients import (
     expected_token_gradients,
     expected_value_gradients,
 )
-from truing.doctor.rules.opt006 import MEASURED, compared, differ
+from truing.doctor.rules.opt006 import MEASURED, differ
 from truing.doctor.truing_run import setup_of
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import OptimizerStep
@@ -112,7 +112,7 @@ class GradientOfRows:
         plain: Callable[[], Tensor],
     ) -> None:
         """Measure what other micro-batches and random rounding change, if the two gradients differ."""
-        if differ(compared(fact), MEASURED):
+        if differ(fact, MEASURED):
             alone_P, _ = self._trainer_gradient([[row] for row in self.rows], terms)
             fact["null"] = float((together_P - alone_P).norm())
             if is_coarse(fact["device"]):

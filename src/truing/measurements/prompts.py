@@ -50,9 +50,7 @@ def prompt_fact(chat: Chat, known_tasks: Iterable[Task], samples: Iterable[Sampl
     tasks = {task.task_id: task for task in known_tasks}
     first: dict[str, Sample] = {}
     for sample in samples:
-        if _of_program(sample):
-            continue
-        if sample.sample_id.rpartition("#")[2] in ("0", sample.sample_id):  # the first sample of its rollout
+        if sample.begins_with_task:
             first.setdefault(sample.task_id, sample)
     checked = [sample for sample in first.values() if sample.task_id in tasks][:MAX_TASKS]
     different = [

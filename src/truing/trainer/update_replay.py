@@ -62,7 +62,7 @@ class UpdateReplay:
         wrong_N, checked, expected_text = torch.zeros(len(step.sample_of_token), dtype=torch.bool), 0, ""
         for index in range(len(self.table.samples)):
             sample = self.table.sample(index)
-            if "#" in sample.sample_id and not sample.sample_id.endswith("#0"):
+            if sample.number:
                 continue  # its prompt contains earlier turns
             if sample.task_id not in tasks:
                 return f"the environment no longer has task {sample.task_id}"

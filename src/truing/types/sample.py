@@ -57,6 +57,17 @@ class SampleFacts:
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
     error: str = ""
 
+    @property
+    def number(self) -> int:
+        """Return its place among the samples of its rollout, from 0: ``ROLLOUT#2`` is the third one."""
+        number = self.sample_id.rpartition("#")[2] if "#" in self.sample_id else ""
+        return int(number) if number.isdecimal() else 0
+
+    @property
+    def begins_with_task(self) -> bool:
+        """Return whether a rollout begins with it, and with its task's prompt: a program writes its own."""
+        return self.number == 0 and not any(turn.call for turn in self.turns)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sample(SampleFacts):

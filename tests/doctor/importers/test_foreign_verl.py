@@ -10,7 +10,7 @@ from truing.doctor.importers.diagnose_log import diagnose_log
 from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
 from truing.doctor.importers.steps import import_run
 from truing.doctor.importers.trainer_names import VERL
-from truing.doctor.rules import RULES
+from truing.doctor.rules import adv004
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 
@@ -75,7 +75,7 @@ def test_attempts_of_no_group_are_not_compared(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
     (step,) = import_run(read_log(tmp_path)).steps
-    assert RULES["ADV004"].measure(step).equal == 1.0  # both groups that are known
+    assert adv004.measure(step).equal == 1.0  # both groups that are known
 
 
 def test_one_attempt_at_each_prompt_is_no_group(tmp_path):

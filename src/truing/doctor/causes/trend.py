@@ -11,7 +11,7 @@ import scipy
 from truing.analysis.estimate import Interval
 from truing.analysis.intervals import CONFIDENCE, REWARD_TOLERANCE
 from truing.doctor.levels import MIN_WINDOW, falls
-from truing.doctor.rules.rwd010 import ERRORS, MOST, Measured, fallen, judge
+from truing.doctor.rules.rwd010 import ERRORS, MOST, fall_text, fallen
 from truing.utils.format import with_count
 
 RECENT_STEPS = 10
@@ -111,11 +111,8 @@ class Fell(NamedTuple):
 
 def _fall(rewards: Sequence[float], numbers: Sequence[int]) -> Fell | None:
     """Return a fall from the best windows of steps to the last ones."""
-    measured = Measured(falls(rewards), numbers)
-    if (fall := fallen(measured)) is None:
-        return None
-    (claim,) = judge(measured)
-    return Fell(claim.what.removeprefix("the mean reward fell "), fall.broke, fall.share)
+    fall = fallen(falls(rewards))
+    return fall and Fell(fall_text(fall, numbers), fall.broke, fall.share)
 
 
 def _early_fall(rewards: Sequence[float], numbers: Sequence[int], errors: Sequence[float]) -> Fell | None:

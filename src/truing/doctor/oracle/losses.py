@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step
+from truing.doctor.oracle.kl import kl_estimates
 from truing.doctor.oracle.policy_weight import per_row, policy_weight, stream
 from truing.doctor.oracle.token_gradients import (
     aggregation_weight,
@@ -91,9 +92,7 @@ def _kl(step: Step, drawn_N: Tensor) -> ExpectedLoss:
     mask_N = stream(step, "kl_mask").bool() & drawn_N
     new_N, old_N, ref_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)
-    of_token_N = {"k1": x_N, "k2": x_N.square() / 2, "k3": torch.expm1(-x_N) + x_N}[
-        step.setup.kl_estimator or "k3"
-    ]
+    of_token_N = kl_estimates(x_N)[step.setup.kl_estimator or "k3"]
     weight = step.metrics.get("weight/kl", step.setup.kl_coef)
     assert weight is not None
     ratio_N = torch.where(mask_N, new_N - old_N, 0.0).clamp(max=700.0).exp()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
+from truing.doctor.oracle.kl import kl_estimates
 from truing.types.sample import SampleFacts
 from truing.types.token import Origin
 
@@ -115,11 +116,7 @@ def kl_penalties(step: Step) -> Tensor:
     if not all(step.has(name) for name in ("ref_logprob", "old_logprob", "kl_mask")):
         return nothing_N.fill_(math.nan)
     apart_N = step.tokens["old_logprob"].double() - step.tokens["ref_logprob"].double()
-    estimate_N = {
-        "k1": apart_N,
-        "k2": apart_N.square() / 2,
-        "k3": torch.expm1(-apart_N) + apart_N,
-    }[setup.kl_estimator or "k3"]
+    estimate_N = kl_estimates(apart_N)[setup.kl_estimator or "k3"]
     return torch.where(step.tokens["kl_mask"].bool(), weight * estimate_N, nothing_N)
 
 

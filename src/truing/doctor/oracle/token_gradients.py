@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step
+from truing.doctor.oracle.kl import kl_estimates
 from truing.doctor.oracle.policy_weight import (
     BOUND_TOLERANCE,
     MOST_NATS,
@@ -146,11 +147,9 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
     mask_N = stream(step, "kl_mask").bool() & drawn_N
     new_N, old_N, ref_N = (stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)
-    value_N, slope_N = {
-        "k1": (x_N, torch.ones_like(x_N)),
-        "k2": (x_N**2 / 2, x_N),
-        "k3": (torch.expm1(-x_N) + x_N, -torch.expm1(-x_N)),
-    }[step.setup.kl_estimator or "k3"]
+    estimator = step.setup.kl_estimator or "k3"
+    value_N = kl_estimates(x_N)[estimator]
+    slope_N = {"k1": torch.ones_like(x_N), "k2": x_N, "k3": -torch.expm1(-x_N)}[estimator]
     ratio_N = torch.where(mask_N, _exp(new_N - old_N), 0.0)
     if step.setup.kl_weight in ("none", "score"):
         ratio_N = mask_N.double()

@@ -24,7 +24,6 @@ https://arxiv.org/abs/2402.14740
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -33,7 +32,7 @@ from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.oracle.credit import GROUP_FORMULAS
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
@@ -41,40 +40,23 @@ ROUNDING = 1e-4
 """Advantages are of the order of 1, and float32 keeps 1e-7 of them."""
 
 
-class Measured(NamedTuple):
-    """Tokens whose advantage differs, and the worst of them."""
-
-    wrong: Places
-    got: float
-    expected: float
-    opposite: float  # share of wrong samples whose sign is the other one
-
-
-def measure(step: Step) -> Measured:
-    """Recompute, and compare every token under the policy loss."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Recompute, and claim any difference under the policy loss: the formula has one value."""
     expected_N = expected_group_advantages(step)
     got_N = step.tokens["advantage"].double()
     compared_N = step.tokens["policy_mask"] & ~expected_N.isnan()
     differs_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING)
-    wrong = places(step, differs_N, int(compared_N.sum()))
-    token = step.starts[wrong.row] + wrong.start if wrong else 0
-    opposite_N = differs_N & (got_N * expected_N < 0)
-    share = float(opposite_N.sum() / differs_N.sum()) if wrong else 0.0
-    return Measured(wrong, float(got_N[token]), float(expected_N[token]), share)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any difference: the formula has one value."""
-    if measured.wrong:
-        turned = f", {measured.opposite:.0%} of them with the other sign" if measured.opposite else ""
+    if wrong := places(step, differs_N, int(compared_N.sum())):
+        token = step.starts[wrong.row] + wrong.start
+        opposite = float((got_N * expected_N < 0)[differs_N].double().mean())
+        turned = f", {opposite:.0%} of them with the other sign" if opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(measured.wrong.tokens, 'token')} of {with_count(measured.wrong.rows, 'sample')}"
-            " whose"
+            f"{with_count(wrong.tokens, 'token')} of {with_count(wrong.rows, 'sample')} whose"
             f" advantage differs from a recomputation from the rewards{turned}",
-            got=f"{measured.got:.5g} at sample {measured.wrong.row}",
-            expected=f"{measured.expected:.5g}",
-            **measured.wrong.claim_fields,
+            got=f"{float(got_N[token]):.5g} at sample {wrong.row}",
+            expected=f"{float(expected_N[token]):.5g}",
+            **wrong.claim_fields,
             specificity=2,
         )
 
@@ -110,7 +92,6 @@ RULE = Rule(
         # the record lacks the samples of skipped steps
         and not step.metrics.get("gate/held_back")
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(equal,),

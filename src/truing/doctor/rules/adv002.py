@@ -25,63 +25,60 @@ References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-4
 """Of the bound: float32 keeps 1e-7 of an advantage."""
 
 
-class Measured(NamedTuple):
-    """The advantage that is farthest beyond its bound."""
-
-    largest: float
-    bound: float  # by the sample deviation
-    wide: float  # by the population's
-    group: str
-    size: int
-    where: Places  # of that sample
-    ours: bool
-
-
-def measure(step: Step) -> Measured:
-    """The largest advantage of each sample, by the size of its group."""
-    sizes: dict[str, set[str]] = defaultdict(set)
-    for row in step.samples:
-        if not math.isnan(row.reward):
-            sizes[row.group_id].add(row.rollout_id)
-    advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
-    worst, at = (0.0, 1.0, 1.0, "", 0), -1
-    for index, row, part in step.slices():
-        size = max(len(sizes[row.group_id]), step.setup.group_size or 0)
-        if not step.kept[index] or size < 2 or part.start == part.stop:
-            continue
-        largest, bound = float(advantage_N[part].max()), (size - 1) / math.sqrt(size)
-        if largest / bound > worst[0] / worst[1]:
-            worst, at = (largest, bound, math.sqrt(size - 1), row.group_id, size), index
-    where_N = (step.sample_of_token == at) & (advantage_N == worst[0]) & (advantage_N > 0)
-    return Measured(*worst, places(step, where_N), step.setup.trainer == "truing")
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim proof beyond the wider bound; between the two bounds the definition decides."""
-    beyond = measured.largest > measured.bound * (1 + ROUNDING)
-    if beyond:
-        sure = measured.ours or measured.largest > measured.wide * (1 + ROUNDING)
+    largest, size, index = _farthest(step)
+    bound, wide = largest_advantage(size), math.sqrt(size - 1)  # by the deviation of sample and population
+    if largest > bound * (1 + ROUNDING):
+        here_N = (step.sample_of_token == index) & (advantage_sizes(step) == largest)
+        where = places(step, here_N)
+        sure = step.setup.trainer == "truing" or largest > wide * (1 + ROUNDING)
         note = "" if sure else "; within √(G − 1), the bound for the population deviation"
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            f"an advantage of {measured.largest:.4g} in group {measured.group} of {measured.size}{note}",
-            got=f"{measured.largest:.4g} at sample {measured.where.row}",
-            expected=f"at most (G − 1)/√G = {measured.bound:.4g}",
-            **measured.where.claim_fields,
+            f"an advantage of {largest:.4g} in group {step.samples[index].group_id} of {size}{note}",
+            got=f"{largest:.4g} at sample {index}",
+            expected=f"at most (G − 1)/√G = {bound:.4g}",
+            **where.claim_fields,
             specificity=1.5,
         )
+
+
+def _farthest(step: Step) -> tuple[float, int, int]:
+    """Return the advantage that is farthest beyond its bound, the size of its group, and its sample."""
+    rollouts: dict[str, set[str]] = defaultdict(set)
+    for row in step.samples:
+        if not math.isnan(row.reward):
+            rollouts[row.group_id].add(row.rollout_id)
+    advantage_N, found = advantage_sizes(step), [(0.0, 2, 0)]
+    for index, row, part in step.slices():
+        size = max(len(rollouts[row.group_id]), step.setup.group_size or 0)
+        if step.kept[index] and size >= 2 and part.start < part.stop:
+            found.append((float(advantage_N[part].max()), size, index))
+    return max(found, key=lambda each: each[0] / largest_advantage(each[1]))
+
+
+def advantage_sizes(step: Step) -> Tensor:
+    """Return the absolute advantage of each token under the policy loss, 0 elsewhere: [N]."""
+    return step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
+
+
+def largest_advantage(size: int) -> float:
+    """Return the largest advantage that a group of that size allows, divided by its deviation."""
+    return (size - 1) / math.sqrt(size)
 
 
 def example() -> Step:
@@ -102,7 +99,6 @@ RULE = Rule(
     needs=("advantage", "policy_mask", "sample.reward", "sample.group_id", "setup.advantage"),
     taints=("policy",),
     applies=lambda step: step.setup.advantage in ("group", None) and step.setup.algo in ("grpo", None),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(one_right,),

@@ -20,9 +20,7 @@ and deviation in float64.
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.14476
 """
 
-import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -30,53 +28,36 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.oracle.rewards import shaped_rewards
 from truing.doctor.rule import Rule, compares_rewards_only, is_grouped
-from truing.doctor.token_places import Places, places
+from truing.doctor.rules.adv002 import advantage_sizes
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 
 NOTHING = 1e-2
 """An advantage without effect: float32 over a denominator of 1e-4 leaves 0.003."""
 
 
-class Measured(NamedTuple):
-    """Groups of equal reward whose tokens have an advantage."""
-
-    groups: int
-    equal: int  # groups of equal reward
-    largest: float
-    reward: float  # of the group with the largest
-    where: Places
-    whole: bool  # whether the group size is declared
-
-
-def measure(step: Step) -> Measured:
-    """Whole groups of equal reward, and the largest advantage of each."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim advantages beyond rounding in whole groups of equal reward."""
     size = step.setup.group_size
     equal = {
         group: next(iter(each.values()))
         for group, each in shaped_rewards(step).items()
         if len(each) >= max(size or 2, 2) and max(each.values()) == min(each.values())
     }
-    advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
     of_equal_N = torch.tensor(
         [kept and row.group_id in equal for row, kept in zip(step.samples, step.kept, strict=True)]
     )[step.sample_of_token]
-    advantage_N = advantage_N.masked_fill(~of_equal_N, 0.0)
-    largest = float(advantage_N.max()) if len(advantage_N) else 0.0
-    where = places(step, (advantage_N == largest) & (advantage_N > 0))
+    advantage_N = advantage_sizes(step).masked_fill(~of_equal_N, 0.0)
     wrong = {step.samples[int(row)].group_id for row in step.sample_of_token[advantage_N > NOTHING].unique()}
-    reward = equal[step.samples[where.row].group_id] if where else math.nan
-    return Measured(len(wrong), len(equal), largest, reward, where, size is not None)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim advantages beyond rounding in groups of equal reward."""
-    if measured.groups:
+    if wrong:
+        where = places(step, advantage_N == advantage_N.max())
+        reward = equal[step.samples[where.row].group_id]
         yield Claim(
-            Verdict.PROVEN if measured.whole else Verdict.SUSPECT,
-            f"{measured.groups} of {measured.equal} groups of equal reward have advantages",
-            got=f"up to {measured.largest:.4g}, where all rewards are {measured.reward:g}",
+            Verdict.SUSPECT if size is None else Verdict.PROVEN,
+            f"{len(wrong)} of {len(equal)} groups of equal reward have advantages",
+            got=f"up to {float(advantage_N.max()):.4g}, where all rewards are {reward:g}",
             expected="0",
-            **measured.where.claim_fields,
+            **where.claim_fields,
             specificity=2.2,
         )
 
@@ -115,7 +96,6 @@ RULE = Rule(
     needs=("advantage", "policy_mask", "sample.reward", "sample.group_id", "setup.advantage"),
     taints=("policy",),
     applies=lambda step: is_grouped(step) and compares_rewards_only(step),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(equal, kl_in_reward, penalised),

@@ -36,7 +36,7 @@ import torch
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, compares_rewards_only, has_penalties
-from truing.doctor.rules.len001 import Ends, ends, history
+from truing.doctor.rules.len001 import Ends, ends
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import with_count
@@ -66,7 +66,7 @@ def measure(step: Step) -> Measured:
     """Shares of groups, by the metrics or else by the samples; share of tokens, by the samples."""
     groups = _groups(step)
     equal = {name for name, rewards in groups.items() if max(rewards) == min(rewards)}
-    every = history(step)
+    every = step.metrics_of_stage
     named = bool(groups) or SHARES[1] in step.metrics
     steps = STEPS if named else max(STEPS, len(every) // 5)
     logged = (_now(groups, equal) or _logged(step.metrics), *map(_logged, reversed(every[:-1])))
@@ -131,8 +131,9 @@ def _logged(numbers: Mapping[str, float]) -> tuple[float, ...]:
     return ()
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim four of five groups, over five steps."""
+    measured = measure(step)
     named, reward = not math.isnan(measured.right), measured.reward
     if measured.steps < STEPS:
         yield Claim(Verdict.NOT_CHECKED, f"{STEPS} steps with the share of groups of equal reward")
@@ -211,7 +212,6 @@ RULE = Rule(
     ),
     taints=(),
     applies=lambda step: _needs_signal(step) and compares_rewards_only(step) and not has_penalties(step),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(one_step, penalised),

@@ -21,13 +21,14 @@ References: https://arxiv.org/abs/2006.05990, https://arxiv.org/abs/1506.02438
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from statistics import fmean
 
 import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import whole_sample
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-4
@@ -39,66 +40,41 @@ RESOLVED = 1e-3
 ROLLOUTS = 4
 
 
-class Measured(NamedTuple):
-    """Rollouts with varying advantages, and how many of those have mean 0."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim mean 0 in all of several rollouts of different rewards."""
+    varying = _varying(step)
+    centred = [
+        row for row, x_L in varying.items() if abs(float(x_L.mean())) <= ROUNDING * float(x_L.abs().max())
+    ]
+    if len(centred) < max(ROLLOUTS, len(varying)):
+        return
+    rewards = [step.samples[row].reward for row in varying]
+    gap = max(rewards) - min(rewards)
+    if gap > RESOLVED * max(map(abs, rewards)):  # next to a large offset float32 keeps no difference
+        deviation = fmean(float(x_L.std()) for x_L in varying.values())
+        yield Claim(
+            Verdict.PROVEN,
+            f"the advantages of each of {len(varying)} rollouts have mean 0, though their rewards differ"
+            f" by up to {gap:.3g}",
+            got=f"mean 0, deviation {deviation:.3g} within each rollout",
+            expected="rollouts with higher rewards have larger advantages",
+            **whole_sample(step, centred[0]),
+            specificity=2.5,
+        )
 
-    rollouts: int
-    centred: int
-    deviation: float  # the mean deviation within a rollout
-    rewards: float  # the range of their rewards
-    largest: float  # absolute reward
-    row: int  # the first of them
-    tokens: int
 
-
-def measure(step: Step) -> Measured:
-    """Means by rollout, all its samples together."""
+def _varying(step: Step) -> dict[int, torch.Tensor]:
+    """Return the advantages of each rollout that has different ones, by the index of its first sample."""
     rollouts: dict[str, list[torch.Tensor]] = defaultdict(list)
-    rewards: dict[str, float] = {}
     firsts: dict[str, int] = {}
     for index, row, part in step.slices():
         advantage_T = step.tokens["advantage"][part].double()
         known_T = step.tokens["policy_mask"][part] & ~advantage_T.isnan()
         if step.kept[index] and not math.isnan(row.reward) and known_T.any():
             rollouts[row.rollout_id].append(advantage_T[known_T])
-            rewards[row.rollout_id] = row.reward
             firsts.setdefault(row.rollout_id, index)
-    joined = {name: torch.cat(parts) for name, parts in rollouts.items()}
-    varying = {name: x_L for name, x_L in joined.items() if len(x_L) > 1 and x_L.max() > x_L.min()}
-    centred = [
-        name for name, x_L in varying.items() if abs(float(x_L.mean())) <= ROUNDING * float(x_L.abs().max())
-    ]
-    deviations = [float(x_L.std()) for x_L in varying.values()]
-    earned = [rewards[name] for name in varying]
-    row = firsts[centred[0]] if centred else 0
-    return Measured(
-        len(varying),
-        len(centred),
-        math.fsum(deviations) / max(len(deviations), 1),
-        max(earned) - min(earned) if earned else 0.0,
-        max(map(abs, earned), default=0.0),
-        row,
-        step.lengths[row] if step.lengths else 0,
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim mean 0 in all of several rollouts of different rewards."""
-    differ = (
-        measured.rewards > RESOLVED * measured.largest
-    )  # next to a large offset float32 keeps no difference
-    if measured.rollouts >= ROLLOUTS and measured.centred == measured.rollouts and differ:
-        yield Claim(
-            Verdict.PROVEN,
-            f"the advantages of each of {measured.rollouts} rollouts have mean 0, though their rewards differ"
-            f" by up to {measured.rewards:.3g}",
-            got=f"mean 0, deviation {measured.deviation:.3g} within each rollout",
-            expected="rollouts with higher rewards have larger advantages",
-            row=measured.row,
-            start=0,
-            end=measured.tokens,
-            specificity=2.5,
-        )
+    joined = {firsts[name]: torch.cat(parts) for name, parts in rollouts.items()}
+    return {row: x_L for row, x_L in joined.items() if len(x_L) > 1 and x_L.max() > x_L.min()}
 
 
 def example() -> Step:
@@ -133,7 +109,6 @@ RULE = Rule(
     needs=("advantage", "policy_mask", "sample.reward"),
     taints=("policy",),
     applies=lambda step: step.setup.algo not in ("sft", "rft"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(varied, example_step, with_large_offset),

@@ -27,7 +27,6 @@ https://arxiv.org/abs/1707.06347
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,45 +42,6 @@ ROUNDING = 1e-3
 """Of the largest number: float32 leaves 1e-6."""
 
 
-class Measured(NamedTuple):
-    """Differences from the second computation, and the mistake that explains them."""
-
-    returns: Places
-    advantages: Places
-    got: float  # at the first place
-    expected: float
-    cut: int  # cut rollouts with a value at their end
-    bootstrapped: bool  # whether their end counts with that value
-    reading: str
-
-
-def measure(step: Step) -> Measured:
-    """Compare with the legal variant that fits best; if none fits, name the mistake that does."""
-    chains = trajectories_of(step)
-    cut = sum(not math.isnan(chain.bootstrap_value) for chain in chains)
-    whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
-    ends = [step.setup.bootstraps] if step.setup.bootstraps is not None else [True, False]
-    tried = []
-    for bootstrapped in ends if cut else [False]:
-        for whiten in whitenings:
-            expected = expected_gae(step, chains, bootstrapped=bootstrapped, whiten=whiten)
-            tried.append((bootstrapped, whiten, expected, *differing(step, expected)))
-            if not (tried[-1][3] or tried[-1][4]):
-                break
-    bootstrapped, whiten, expected, returns, advantages = min(
-        tried, key=lambda each: each[3].tokens + each[4].tokens
-    )
-    wrong = bool(returns or advantages)
-    return Measured(
-        returns,
-        advantages,
-        *at_first(step, expected, returns, advantages),
-        cut,
-        bootstrapped,
-        _reading(step, chains, bootstrapped, whiten) if wrong else "",
-    )
-
-
 def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
     """Return the places where recorded returns, and advantages of trained tokens, differ."""
     nothing_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
@@ -93,20 +53,6 @@ def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Plac
         wrong_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING * max(scale, ROUNDING))
         both.append(places(step, wrong_N, int(compared_N.sum())))
     return both[0], both[1]
-
-
-def at_first(
-    step: Step, expected: tuple[Tensor, Tensor], returns: Places, advantages: Places
-) -> tuple[float, float]:
-    """Return the recorded and the expected value at the first difference; 0 and 0 without one."""
-    returns_N, advantage_N = expected
-    name, where, right_N = (
-        ("returns", returns, returns_N) if returns else ("advantage", advantages, advantage_N)
-    )
-    if not where:
-        return 0.0, 0.0
-    token = step.starts[where.row] + where.start
-    return float(step.tokens[name][token]), float(right_N[token])
 
 
 def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, whiten: bool) -> str:
@@ -135,22 +81,51 @@ def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, white
     return ""
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any difference: the recursion has one result, up to the value of a cut end."""
-    wrong = measured.returns or measured.advantages
-    if wrong:
-        name = "returns" if measured.returns else "advantages"
-        cut = f"; {measured.cut} rollouts were cut, and their end counts with" if measured.cut else ""
-        worth = (" the critic's value" if measured.bootstrapped else " nothing") if measured.cut else ""
-        yield Claim(
-            Verdict.PROVEN,
-            f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from rewards and values"
-            + (f": {measured.reading}" if measured.reading else ""),
-            got=f"{measured.got:.6g} at sample {wrong.row}, token {wrong.start}{cut}{worth}",
-            expected=f"{measured.expected:.6g}",
-            **wrong.claim_fields,
-            specificity=2,
-        )
+def judge(step: Step) -> Iterator[Claim]:
+    """Compare with the legal variant that fits best; if none fits, name the mistake that does."""
+    chains = trajectories_of(step)
+    cut = sum(not math.isnan(chain.bootstrap_value) for chain in chains)
+    whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
+    ends = [step.setup.bootstraps] if step.setup.bootstraps is not None else [True, False]
+    tried = []
+    for bootstrapped in ends if cut else [False]:
+        for whiten in whitenings:
+            expected = expected_gae(step, chains, bootstrapped=bootstrapped, whiten=whiten)
+            wrong = differing(step, expected)
+            if not any(wrong):
+                return
+            tried.append((bootstrapped, whiten, expected, wrong))
+    bootstrapped, whiten, expected, wrong = min(tried, key=lambda each: sum(x.tokens for x in each[3]))
+    worth = "the critic's value" if bootstrapped else "nothing"
+    note = f"; {cut} rollouts were cut, and their end counts with {worth}" if cut else ""
+    reading = _reading(step, chains, bootstrapped, whiten)
+    yield recomputed_claim(step, expected, wrong, "rewards and values", reading, note)
+
+
+def recomputed_claim(
+    step: Step,
+    expected: tuple[Tensor, Tensor],
+    wrong: tuple[Places, Places],
+    source: str,
+    reading: str,
+    note: str = "",
+) -> Claim:
+    """Return that returns, or else advantages, differ from those that ``source`` gives."""
+    name, stream, where, right_N = next(
+        each
+        for each in zip(("returns", "advantages"), ("returns", "advantage"), wrong, expected, strict=True)
+        if each[2]
+    )
+    token = step.starts[where.row] + where.start
+    return Claim(
+        Verdict.PROVEN,
+        f"{where.tokens} of {where.compared} {name} differ from a recomputation from {source}"
+        + (f": {reading}" if reading else ""),
+        got=f"{float(step.tokens[stream][token]):.6g} at sample {where.row}, token {where.start}{note}",
+        expected=f"{float(right_N[token]):.6g}",
+        **where.claim_fields,
+        specificity=2,
+    )
 
 
 def valued(**changes: float) -> Step:
@@ -199,7 +174,6 @@ RULE = Rule(
         and step.setup.advantage in ("gae", None)
         and not step.metrics.get("gate/held_back")  # the record lacks the samples of skipped steps
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(valued, with_a_cut),

@@ -21,81 +21,53 @@ References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2508.08221
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.rewards import shaped_rewards
 from truing.doctor.rule import Rule, compares_rewards_only
+from truing.doctor.rules.adv002 import advantage_sizes, largest_advantage
+from truing.doctor.token_places import whole_sample
 from truing.doctor.verdict import Claim, Verdict
 
 TINY = 1e-3
 """Of the range of all rewards of the step."""
 
 
-class Measured(NamedTuple):
-    """Groups of near-equal rewards, and their advantages."""
-
-    groups: int  # whose rewards differ
-    promoted: int  # groups of near-equal rewards with an advantage of at least half the bound
-    gap: float  # of the first of them, reward units
-    span: float  # of all rewards
-    largest: float  # advantage there
-    row: int
-    tokens: int
-
-
-def measure(step: Step) -> Measured:
-    """Ranges of rewards, in groups and over all; the largest advantage of each group."""
-    rewards = shaped_rewards(step)
-    largest: dict[str, tuple[float, int]] = {}
-    advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
-    for index, row, part in step.slices():
-        if step.kept[index] and not math.isnan(row.reward):
-            candidate = float(advantage_N[part].max()), index
-            largest[row.group_id] = max(largest.get(row.group_id, candidate), candidate)
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim two groups, and a tenth of those with unequal rewards."""
+    rewards, largest = shaped_rewards(step), _largest_of_groups(step)
+    every = [reward for each in rewards.values() for reward in each.values()]
+    span = max(every, default=0.0) - min(every, default=0.0)
     ranges = {name: max(each.values()) - min(each.values()) for name, each in rewards.items()}
-    batch_rewards = [reward for each in rewards.values() for reward in each.values()]
-    span = max(batch_rewards) - min(batch_rewards) if batch_rewards else 0.0
     differing = {name: gap for name, gap in ranges.items() if gap > 0}
     promoted = [
         name
         for name, gap in differing.items()
-        if gap < TINY * span and largest[name][0] >= 0.5 * _bound(len(rewards[name]))
+        if gap < TINY * span and largest[name][0] >= 0.5 * largest_advantage(len(rewards[name]))
     ]
-    first = promoted[0] if promoted else ""
-    largest_advantage, row = largest.get(first, (0.0, 0))
-    return Measured(
-        len(differing),
-        len(promoted),
-        differing.get(first, 0.0),
-        span,
-        largest_advantage,
-        row,
-        step.lengths[row] if step.lengths else 0,
-    )
-
-
-def _bound(size: int) -> float:
-    """Return the largest advantage that a group of that size allows, divided by its deviation."""
-    return (size - 1) / math.sqrt(size)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim two groups, and a tenth of those with unequal rewards."""
-    if measured.promoted >= 2 and measured.promoted >= 0.1 * measured.groups:
+    if len(promoted) >= 2 and len(promoted) >= 0.1 * len(differing):
+        advantage, row = largest[promoted[0]]
         yield Claim(
             Verdict.SUSPECT,
-            f"rewards of {measured.promoted} of {measured.groups} groups differ by almost nothing, and have"
+            f"rewards of {len(promoted)} of {len(differing)} groups differ by almost nothing, and have"
             " full advantages",
-            got=f"a gap of {measured.gap:.2g} gives an advantage of {measured.largest:.3g}; all rewards span"
-            f" {measured.span:.3g}",
+            got=f"a gap of {differing[promoted[0]]:.2g} gives an advantage of {advantage:.3g}; all rewards"
+            f" span {span:.3g}",
             expected="small advantages for small differences",
-            row=measured.row,
-            start=0,
-            end=measured.tokens,
+            **whole_sample(step, row),
             specificity=1,
         )
+
+
+def _largest_of_groups(step: Step) -> dict[str, tuple[float, int]]:
+    """Return the largest advantage of each group, and its sample."""
+    advantage_N, largest = advantage_sizes(step), dict[str, tuple[float, int]]()
+    for index, row, part in step.slices():
+        if step.kept[index] and not math.isnan(row.reward):
+            candidate = float(advantage_N[part].max()), index
+            largest[row.group_id] = max(largest.get(row.group_id, candidate), candidate)
+    return largest
 
 
 def example() -> Step:
@@ -124,7 +96,6 @@ RULE = Rule(
     needs=("advantage", "policy_mask", "sample.reward", "sample.group_id"),
     taints=("policy",),
     applies=lambda step: step.setup.algo in ("grpo", "rloo", None) and compares_rewards_only(step),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(undivided,),

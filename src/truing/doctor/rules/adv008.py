@@ -60,7 +60,7 @@ def measure(step: Step) -> Measured:
         if not step.kept[index]:  # a failed rollout may have ended before its first token
             continue
         tasks[row.group_id].add(row.task_id)
-        if _is_first(row):
+        if row.begins_with_task:
             prompts[row.group_id].add(_prompt(step, row, part))
         now = len(tasks[row.group_id]), len(prompts[row.group_id])
         if outsider is None and known != (0, 0) and max(now) > 1 and now != known:
@@ -80,13 +80,6 @@ def measure(step: Step) -> Measured:
     )
 
 
-def _is_first(row: SampleFacts) -> bool:
-    """Return whether a rollout begins with this sample, and with its task's prompt: programs write theirs."""
-    if any(turn.call for turn in row.turns):
-        return False
-    return row.sample_id.rpartition("#")[2] == "0" if "#" in row.sample_id else True
-
-
 def _prompt(step: Step, row: SampleFacts, part: slice) -> object:
     """Return the ids of a prompt without forced tokens, or else its hash."""
     if "token_ids" not in step.tokens or "origin" not in step.tokens:
@@ -96,8 +89,9 @@ def _prompt(step: Step, row: SampleFacts, part: slice) -> object:
     return tuple(ids_P[rendered_P].tolist())
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim several tasks in a group as proof, several prompts of one task as suspicion."""
+    measured = measure(step)
     place: ClaimFields = {"row": measured.row, "start": 0, "end": measured.end}
     if measured.tasks or (measured.prompts and measured.nameless):
         what, count = ("tasks", measured.tasks) if measured.tasks else ("prompts", measured.prompts)
@@ -154,7 +148,6 @@ RULE = Rule(
     needs=("sample.group_id", "sample.prompt_hash"),
     taints=("policy",),
     applies=lambda step: step.setup.algo not in ("sft", "rft"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(forced,),

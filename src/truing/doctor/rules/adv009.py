@@ -23,7 +23,6 @@ References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2402.14740
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -31,6 +30,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.rule import Rule, is_grouped
+from truing.doctor.token_places import whole_sample
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded
 
@@ -38,30 +38,9 @@ ROUNDING = 1e-3
 """Of the largest advantage of a group, times its members."""
 
 
-class Measured(NamedTuple):
-    """Groups whose advantages do not add up to 0, and the worst of them."""
-
-    groups: int  # in the check
-    wrong: int
-    mean: float  # advantage, over the worst group
-    group: str
-    row: int  # of its first rollout
-    tokens: int
-    whole: bool  # whether the group size is declared
-
-
-def measure(step: Step) -> Measured:
-    """Add up each whole group."""
-    groups: dict[str, dict[str, float]] = defaultdict(dict)
-    firsts: dict[str, int] = {}
-    for index, row, part in step.slices():
-        if step.kept[index] and not math.isnan(row.reward):
-            here_T = step.tokens["advantage"][part][step.tokens["policy_mask"][part]].double()
-            one = float(here_T[0]) if len(here_T) and here_T.min() == here_T.max() else math.nan
-            before = groups[row.group_id].get(row.rollout_id, one)
-            groups[row.group_id][row.rollout_id] = one if before == one else math.nan
-            firsts.setdefault(row.group_id, index)
-    size = step.setup.group_size
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim whole groups whose sum is not 0: deviations from a mean add up to 0."""
+    groups, size = _advantages_of_groups(step), step.setup.group_size
     wholes = {
         name: list(each.values())
         for name, each in groups.items()
@@ -73,32 +52,29 @@ def measure(step: Step) -> Measured:
         for name, total in sums.items()
         if abs(total) > ROUNDING * len(wholes[name]) * max(map(abs, wholes[name]))
     }
-    worst = max(wrong, key=lambda name: abs(wrong[name]), default="")
-    row = firsts.get(worst, 0)
-    return Measured(
-        len(wholes),
-        len(wrong),
-        wrong[worst] / len(wholes[worst]) if wrong else 0.0,
-        worst,
-        row,
-        step.lengths[row] if step.lengths else 0,
-        size is not None,
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim sums other than 0: deviations from a mean add up to 0."""
-    if measured.wrong:
+    if wrong:
+        worst = max(wrong, key=lambda name: abs(wrong[name]))
+        first = next(i for i, row in enumerate(step.samples) if row.group_id == worst and step.kept[i])
         yield Claim(
-            Verdict.PROVEN if measured.whole else Verdict.SUSPECT,
-            f"the advantages of {measured.wrong} of {measured.groups} groups do not add up to 0",
-            got=f"a mean of {measured.mean:.4g} in group {measured.group}",
+            Verdict.SUSPECT if size is None else Verdict.PROVEN,
+            f"the advantages of {len(wrong)} of {len(wholes)} groups do not add up to 0",
+            got=f"a mean of {wrong[worst] / len(wholes[worst]):.4g} in group {worst}",
             expected="0",
-            row=measured.row,
-            start=0,
-            end=measured.tokens,
+            **whole_sample(step, first),
             specificity=1.9,
         )
+
+
+def _advantages_of_groups(step: Step) -> dict[str, dict[str, float]]:
+    """Return the advantage of each rollout, by group; NaN if its tokens have several."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for index, row, part in step.slices():
+        if step.kept[index] and not math.isnan(row.reward):
+            here_T = step.tokens["advantage"][part][step.tokens["policy_mask"][part]].double()
+            one = float(here_T[0]) if len(here_T) and here_T.min() == here_T.max() else math.nan
+            before = groups[row.group_id].get(row.rollout_id, one)
+            groups[row.group_id][row.rollout_id] = one if before == one else math.nan
+    return groups
 
 
 def example() -> Step:
@@ -138,7 +114,6 @@ RULE = Rule(
     needs=("advantage", "policy_mask", "sample.reward", "sample.group_id", "setup.advantage"),
     taints=("policy",),
     applies=is_grouped,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(lost_one,),

@@ -21,39 +21,13 @@ References: https://link.springer.com/article/10.1007/BF00992696, https://arxiv.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.oracle.advantages import expected_reinforce_advantages, trajectories_of
 from truing.doctor.rule import Rule
-from truing.doctor.rules.adv006 import at_first, differing
-from truing.doctor.token_places import Places
-from truing.doctor.verdict import Claim, Verdict
-
-
-class Measured(NamedTuple):
-    """Differences from the second computation, and the mistake that explains them."""
-
-    returns: Places
-    advantages: Places
-    got: float  # at the first place
-    expected: float
-    reading: str
-
-
-def measure(step: Step) -> Measured:
-    """Recompute, and compare every token."""
-    chains = trajectories_of(step)
-    expected = expected_reinforce_advantages(step, chains)
-    returns, advantages = differing(step, expected)
-    wrong = bool(returns or advantages)
-    return Measured(
-        returns,
-        advantages,
-        *at_first(step, expected, returns, advantages),
-        _reading(step) if wrong else "",
-    )
+from truing.doctor.rules.adv006 import differing, recomputed_claim
+from truing.doctor.verdict import Claim
 
 
 def _reading(step: Step) -> str:
@@ -75,20 +49,12 @@ def _reading(step: Step) -> str:
     return ""
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any difference: the sums have one value."""
-    wrong = measured.returns or measured.advantages
-    if wrong:
-        name = "returns" if measured.returns else "advantages"
-        yield Claim(
-            Verdict.PROVEN,
-            f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from the rewards"
-            + (f": {measured.reading}" if measured.reading else ""),
-            got=f"{measured.got:.6g} at sample {wrong.row}, token {wrong.start}",
-            expected=f"{measured.expected:.6g}",
-            **wrong.claim_fields,
-            specificity=2,
-        )
+def judge(step: Step) -> Iterator[Claim]:
+    """Recompute, and claim any difference: the sums have one value."""
+    expected = expected_reinforce_advantages(step, trajectories_of(step))
+    wrong = differing(step, expected)
+    if any(wrong):
+        yield recomputed_claim(step, expected, wrong, "the rewards", _reading(step))
 
 
 DECLARED = {"algo": "reinforce", "advantage": "return", "gamma": 0.9, "baseline": "step", "whiten": False}
@@ -130,7 +96,6 @@ RULE = Rule(
         and step.setup.advantage in ("return", None)
         and not step.metrics.get("gate/held_back")  # the record lacks the samples of skipped steps
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(returned, penalised),

@@ -24,7 +24,6 @@ References: docs/trace.md, https://arxiv.org/abs/2402.03300
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
@@ -35,28 +34,15 @@ from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """The formula that the rows follow, if each that fits is a mistake."""
-
-    formula: Formula | None
-    rows: int
-
-
-def measure(step: Step) -> Measured:
-    """Find the formulas that fit, and look for one without a mistake."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim a formula that is a mistake, if none that fits may be meant: chance does not fit all rows."""
     found = formulas_of(step) or set()
-    meant = any(not each.mistake for each in found)
-    mistakes = sorted(found, key=lambda each: (bool(each.grouping), each.negated))
-    return Measured(None if meant or not found else mistakes[0], len(step.samples))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a formula that is a mistake: chance does not fit all rows."""
-    if measured.formula is not None:
+    if found and all(each.mistake for each in found):
+        formula = min(found, key=lambda each: (bool(each.grouping), each.negated))
         yield Claim(
             Verdict.EVIDENCE,
-            f"advantages are {measured.formula}",
-            got=f"{measured.formula.mistake}, in all {measured.rows} rows",
+            f"advantages are {formula}",
+            got=f"{formula.mistake}, in all {len(step.samples)} rows",
             expected="a formula that raises what was paid, within the groups of the rows",
             specificity=3,
         )
@@ -98,7 +84,6 @@ RULE = Rule(
     applies=lambda step: (
         has_policy_loss(step) and step.setup.trainer != "truing" and step.setup.advantage is None
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(meant,),

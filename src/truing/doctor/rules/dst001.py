@@ -31,8 +31,7 @@ References: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.ht
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -43,61 +42,39 @@ ROUNDING = 1e-5
 """Relative difference of sums of float32 in another order."""
 
 
-class Difference(NamedTuple):
-    """A value that is not the same on all ranks."""
-
-    name: str
-    values: Sequence[object]  # by rank
-    relative: float  # of numbers; inf of digests
-
-
-class Measured(NamedTuple):
-    """What the ranks have in common, and how their draws follow from random numbers."""
-
-    differences: list[Difference]
-    draws: Sequence[Sequence[int]]  # by rank: tokens, and those that do not follow from theirs
-
-
-def measure(step: Step) -> Measured:
-    """Compare each value with that of the first rank."""
-    known = step.facts["ranks"]
-    differences = [
-        Difference(name, values, max(_difference(values[0], each) for each in values[1:]))
-        for name, values in known["state"].items()
-    ]
-    return Measured(differences, known.get("draws", []))
-
-
-def _difference(first: object, other: object) -> float:
-    if not isinstance(first, list) or not isinstance(other, list) or len(first) != len(other):
-        return 0.0 if first == other else math.inf
-    pairs = zip(first, other, strict=True)
-    return max((abs(a - b) / max(abs(a), abs(b), 1e-300) for a, b in pairs), default=0.0)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim each value that differs by more than rounding; results come after what they follow from."""
-    for each in (each for each in measured.differences if each.relative > ROUNDING):
-        odd = [rank for rank, value in enumerate(each.values) if value != each.values[0]]
-        yield Claim(
-            Verdict.PROVEN,
-            f"rank {', '.join(map(str, odd))} has other {each.name} than rank 0",
-            got=_text(each.values[odd[0]]),
-            expected=f"{_text(each.values[0])} on every rank",
-            specificity=SPECIFICITY.get(each.name, 3.2),
-        )
-
-    sampled = [(rank, tokens, missed) for rank, (tokens, missed) in enumerate(measured.draws) if tokens]
-    odd = [each for each in sampled if _are_others(*each[1:])]
+    known = step.facts["ranks"]
+    for name, values in known["state"].items():
+        if max(_difference(values[0], each) for each in values[1:]) > ROUNDING:
+            odd = [rank for rank, value in enumerate(values) if value != values[0]]
+            yield Claim(
+                Verdict.PROVEN,
+                f"rank {', '.join(map(str, odd))} has other {name} than rank 0",
+                got=_text(values[odd[0]]),
+                expected=f"{_text(values[0])} on every rank",
+                specificity=SPECIFICITY.get(name, 3.2),
+            )
+    draws = enumerate(known.get("draws", []))
+    sampled = [(rank, tokens, missed) for rank, (tokens, missed) in draws if tokens]
+    odd = [rank for rank, tokens, missed in sampled if _are_others(tokens, missed)]
     if odd and any(not missed for _, _, missed in sampled):
         yield Claim(
             Verdict.PROVEN,
-            f"rank {', '.join(str(rank) for rank, *_ in odd)} samples with undeclared random numbers",
+            f"rank {', '.join(map(str, odd))} samples with undeclared random numbers",
             got=", ".join(f"rank {rank}: {missed} of {tokens} tokens" for rank, tokens, missed in sampled)
             + " do not follow from their random numbers",
             expected="none on any rank",
             specificity=3.15,
         )
+
+
+def _difference(first: object, other: object) -> float:
+    """Return the relative difference of numbers; infinity of digests that are not equal."""
+    if not isinstance(first, list) or not isinstance(other, list) or len(first) != len(other):
+        return 0.0 if first == other else math.inf
+    pairs = zip(first, other, strict=True)
+    return max((abs(a - b) / max(abs(a), abs(b), 1e-300) for a, b in pairs), default=0.0)
 
 
 MISSED, MOST = 0.5, 0.8
@@ -162,7 +139,6 @@ RULE = Rule(
     needs=("facts.ranks",),
     taints=("sft", "policy", "critic", "reference"),
     applies=lambda step: "ranks" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(rounded, other_draws),

@@ -24,8 +24,7 @@ References: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.dist
 docs/scale.md
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -34,49 +33,28 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-class Rows(NamedTuple):
-    """Samples of an optimizer step with other than one backward pass."""
-
-    due: int  # samples with a gradient
-    missing: list[str]  # the first
-    missing_count: int
-    idle: list[int]  # ranks that were to compute them
-    twice: list[tuple[str, list[int]]]  # the first, with the ranks that computed them
-    twice_count: int
-    shared: Sequence[tuple[str, list[int]]] = ()  # the first with an example of other ranks, with these ranks
-    shared_count: int = 0
-
-
-def measure(step: Step) -> list[Rows]:
-    """Read the counts of each optimizer step."""
-    facts = step.facts["ranks"]["rows"]
-    return [Rows(**{name: each[name] for name in Rows._fields if name in each}) for each in facts]
-
-
-def judge(updates: list[Rows]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim lost and doubled samples and examples, of the first optimizer step that has any."""
-    lost = next((each for each in updates if each.missing_count), None)
-    doubled = next((each for each in updates if each.twice_count), None)
-    if lost is not None:
-        who = f": rank {', '.join(map(str, lost.idle))} skipped them" if lost.idle else ""
+    updates = step.facts["ranks"]["rows"]
+    for lost in [each for each in updates if each["missing_count"]][:1]:
+        who = f": rank {', '.join(map(str, lost['idle']))} skipped them" if lost["idle"] else ""
+        samples = with_count(lost["due"], "sample")
         yield _claim(
-            f"no rank computed {lost.missing_count} of {with_count(lost.due, 'sample')} with a gradient{who}",
-            f"no backward pass of {', '.join(lost.missing)}",
+            f"no rank computed {lost['missing_count']} of {samples} with a gradient{who}",
+            f"no backward pass of {', '.join(lost['missing'])}",
         )
-    if doubled is not None:
-        name, ranks = doubled.twice[0]
+    for doubled in [each for each in updates if each["twice_count"]][:1]:
+        name, ranks = doubled["twice"][0]
         who = f"ranks {' and '.join(map(str, ranks))}" if len(ranks) > 1 else f"rank {ranks[0]}, twice"
         yield _claim(
-            f"{with_count(doubled.twice_count, 'sample')} counted more than once in one optimizer step",
+            f"{with_count(doubled['twice_count'], 'sample')} counted more than once in one optimizer step",
             f"{name} was computed by {who}",
         )
-
-    shared = next((each for each in updates if each.shared_count), None)
-    if shared is not None:
-        name, ranks = shared.shared[0]
+    for shared in [each for each in updates if each.get("shared_count")][:1]:
+        name, ranks = shared["shared"][0]
         yield _claim(
             f"ranks {' and '.join(map(str, ranks))} train on the same examples:"
-            f" {with_count(shared.shared_count, 'sample')} of the first",
+            f" {with_count(shared['shared_count'], 'sample')} of the first",
             f"the example of {name} once more on another rank",
             "each example on one rank: the dataset has it once",
         )
@@ -109,7 +87,6 @@ RULE = Rule(
     needs=("facts.ranks",),
     taints=("sft", "policy", "critic"),
     applies=lambda step: "ranks" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(without_gradient,),

@@ -86,8 +86,9 @@ def _share(
     )
 
 
-def judge(steps: list[list[Share]]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim one factor for all tokens of each rank, if it is that of its share, or differs between ranks."""
+    steps = measure(step)
     claims = [list(_claims(shares)) for shares in steps]
     where = optimizer_steps_text(claims)
     for claim in next(filter(None, claims), []):
@@ -166,7 +167,6 @@ RULE = Rule(
     needs=("facts.ranks", "token_gradient"),
     taints=("sft", "policy"),
     applies=lambda step: "ranks" in step.facts and has_gradient(step),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(of_all,),

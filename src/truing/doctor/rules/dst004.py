@@ -20,7 +20,6 @@ References: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.ht
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -31,41 +30,27 @@ ROUNDING = 1e-5
 """Relative, of a norm in another order."""
 
 
-class Norms(NamedTuple):
-    """The norms of one gradient by rank."""
-
-    part: str
-    by_rank: tuple[float, ...]
-    limit: float | None  # the declared maximum
-    weights_differ: bool  # whether ranks have other weights afterwards, too
-
-
-def measure(step: Step) -> list[Norms]:
-    """Return the norms by rank of each gradient: of policy and critic, in each optimizer step."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim the first gradient with unequal norms: of policy and critic, in each optimizer step."""
     ranks, state = step.facts["ranks"]["norms"], step.facts["ranks"]["state"]
-    differ = {part for part in ("policy", "critic") if len(set(state.get(f"{part} weights", ()))) > 1}
-    return [
-        Norms(part, by_rank, step.setup.max_grad_norm, part in differ)
+    norms = [
+        (part, by_rank)
         for of_update in zip(*ranks, strict=True)
         for part, by_rank in zip(("policy", "critic"), zip(*of_update, strict=True), strict=False)
     ]
-
-
-def judge(every: list[Norms]) -> Iterator[Claim]:
-    """Claim the first gradient with unequal norms."""
-    for each in every:
-        largest, smallest = max(each.by_rank), min(each.by_rank)
-        if largest - smallest > ROUNDING * largest:
-            limit = "" if each.limit is None else f", clipped to {each.limit:g}"
-            yield Claim(
-                Verdict.PROVEN,
-                f"each rank clips the {each.part}'s gradient by a norm of its own",
-                got=", ".join(f"rank {rank}: {norm:.5g}" for rank, norm in enumerate(each.by_rank)) + limit,
-                expected="one norm, of the whole gradient",
-                # norms of gradients that were not summed over ranks differ as well, and then weights do
-                specificity=0.8 if each.weights_differ else 2.9,
-            )
-            return
+    apart = [each for each in norms if max(each[1]) - min(each[1]) > ROUNDING * max(each[1])]
+    for part, by_rank in apart[:1]:
+        limit = step.setup.max_grad_norm
+        clipped = "" if limit is None else f", clipped to {limit:g}"
+        # norms of gradients that were not summed over ranks differ as well, and then weights do
+        weights_differ = len(set(state.get(f"{part} weights", ()))) > 1
+        yield Claim(
+            Verdict.PROVEN,
+            f"each rank clips the {part}'s gradient by a norm of its own",
+            got=", ".join(f"rank {rank}: {norm:.5g}" for rank, norm in enumerate(by_rank)) + clipped,
+            expected="one norm, of the whole gradient",
+            specificity=0.8 if weights_differ else 2.9,
+        )
 
 
 def _norms(*by_rank: float) -> Step:
@@ -90,7 +75,6 @@ RULE = Rule(
     needs=("facts.ranks",),
     taints=("sft", "policy", "critic"),
     applies=lambda step: "ranks" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(rounded,),

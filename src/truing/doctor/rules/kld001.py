@@ -31,6 +31,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import with_token_gradients
+from truing.doctor.oracle.kl import kl_estimates
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import compared
 from truing.doctor.verdict import Claim, Verdict
@@ -53,14 +54,7 @@ class ReportedKl(NamedTuple):
     square: bool  # whether it is never below 0
 
 
-class Measured(NamedTuple):
-    """Each reported metric that the rule can recompute."""
-
-    metrics: Mapping[str, ReportedKl]
-    ours: bool  # whether they follow the definitions of docs/metrics.md
-
-
-def measure(step: Step) -> Measured:
+def recomputed(step: Step) -> Mapping[str, ReportedKl]:
     """Recompute each mean, over the tokens that docs/metrics.md names."""
     k1_N = step.tokens["new_logprob"].double() - step.tokens["ref_logprob"].double()
     origin_N, mask_N = step.tokens.get("origin"), step.tokens["policy_mask"]
@@ -74,7 +68,7 @@ def measure(step: Step) -> Measured:
     here_N = sampled_N & ~k1_N.isnan()
     if here_N.any():
         _note(metrics, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.sample_of_token[here_N].unique()))
-    return Measured(metrics, step.setup.trainer == "truing")
+    return metrics
 
 
 def _note(
@@ -82,24 +76,20 @@ def _note(
 ) -> None:
     """Add a metric, if reported: the sum of an estimator over tokens, divided by a count."""
     if metric in step.metrics:
-        each_n, other_n = (_estimate(name, x_n) for x_n in (k1_n, -k1_n))
+        each_n, other_n = (kl_estimates(x_n)[name] for x_n in (k1_n, -k1_n))
         value, exchanged, scale = (float(x.sum()) / count for x in (each_n, other_n, each_n.abs()))
         metrics[metric] = ReportedKl(step.metrics[metric], value, exchanged, scale, name != "k1")
 
 
-def _estimate(name: str, k1_n: Tensor) -> Tensor:
-    """Return k1, k2 or k3 of each token: [n] nats."""
-    return {"k1": k1_n, "k2": k1_n.square() / 2, "k3": torch.expm1(-k1_n) + k1_n}[name]
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a wrong value or an impossible sign."""
-    for metric, reported in measured.metrics.items():
+    ours = step.setup.trainer == "truing"  # and follows the definitions of docs/metrics.md
+    for metric, reported in recomputed(step).items():
         size = ROUNDING * max(reported.scale, abs(reported.value), 1e-9)
         wrong = not abs(reported.shown - reported.value) <= size
         exchanged = wrong and abs(reported.shown - reported.exchanged) <= size
         impossible = reported.square and reported.shown < BELOW
-        if impossible or (wrong and (measured.ours or exchanged)):
+        if impossible or (wrong and (ours or exchanged)):
             why = (
                 ": policy and reference are exchanged"
                 if exchanged
@@ -124,16 +114,14 @@ def with_kl() -> Step:
     step = changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
     names = [f"{use}/{k}" for use in ("kl_trained", "kl_all") for k in ("k1", "k2", "k3")]
     blank = changed_step(step, metrics=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
-    step = changed_step(
-        blank, metrics={name: reported.value for name, reported in measure(blank).metrics.items()}
-    )
+    step = changed_step(blank, metrics={name: reported.value for name, reported in recomputed(blank).items()})
     return with_token_gradients(replace(step, step=3))
 
 
 def example() -> Step:
     """The metric subtracts in the wrong order."""
     step = with_kl()
-    exchanged = {name: reported.exchanged for name, reported in measure(step).metrics.items()}
+    exchanged = {name: reported.exchanged for name, reported in recomputed(step).items()}
     return changed_step(step, metrics=exchanged)
 
 
@@ -152,7 +140,6 @@ RULE = Rule(
     needs=("ref_logprob", "new_logprob", "policy_mask", "metrics.kl_all/k3"),
     taints=("metrics",),
     applies=has_reference,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(with_kl, elsewhere),

@@ -24,7 +24,6 @@ References: http://joschu.net/blog/kl-approx.html
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -48,26 +47,6 @@ THEIRS = ("kl_trained/k1", "kl/any")
 ANY_KL = " | ".join(f"metrics.{name}" for name in (*K3, "kl_all/k1", *THEIRS))
 
 
-class Measured(NamedTuple):
-    """The mean of an estimate over the stage, its standard error, and k3 of this step."""
-
-    steps: int
-    mean: float
-    error: float  # of the mean
-    k3: float  # of this step; NaN if unknown
-
-
-def measure(step: Step) -> Measured:
-    """Return mean and standard error over all steps of the stage."""
-    k3 = next((step.metrics[name] for name in K3 if name in step.metrics), math.nan)
-    name = _signed(step)
-    numbers = [*(past.metrics for past in step.past_of_stage), step.metrics] if name else []
-    known = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
-    if not known:
-        return Measured(0, 0.0, 0.0, k3)
-    return Measured(len(known), mean(known), sample_std(known) / math.sqrt(len(known)), k3)
-
-
 def _signed(step: Step) -> str:
     """Return the estimate whose mean cannot be below 0 here; empty without one."""
     setup = step.setup
@@ -78,25 +57,30 @@ def _signed(step: Step) -> str:
     return "kl_all/k1" if "kl_all/k1" in step.metrics and drawn_by_it and scored else ""
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim six standard errors, since the test repeats after every step; k3 has only rounding."""
-    if math.isnan(measured.k3) and measured.steps < STEPS:
+    k3 = next((step.metrics[name] for name in K3 if name in step.metrics), math.nan)
+    values = [*step.known(_signed(step)).values()]
+    if math.isnan(k3) and len(values) < STEPS:
         yield Claim(Verdict.NOT_CHECKED, f"{STEPS} steps with the KL to the reference")
-    if measured.k3 < NEVER:
+    if k3 < NEVER:
         yield Claim(
             Verdict.PROVEN,
-            f"the mean of k3, exp(x) − x − 1 of each token, is {measured.k3:.3g}, although no token's"
+            f"the mean of k3, exp(x) − x − 1 of each token, is {k3:.3g}, although no token's"
             " value can be below 0",
-            got=f"{measured.k3:.6g}",
+            got=f"{k3:.6g}",
             expected="at least 0, up to rounding",
             specificity=2,
         )
-    if measured.steps >= STEPS and measured.mean < ERRORS * measured.error:
+    if len(values) < STEPS:
+        return
+    middle, error = mean(values), sample_std(values) / math.sqrt(len(values))
+    if middle < ERRORS * error:
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean KL of {with_count(measured.steps, 'step')} is {measured.mean:.3g} nats per token,"
+            f"the mean KL of {with_count(len(values), 'step')} is {middle:.3g} nats per token,"
             " although a KL cannot be below 0",
-            got=f"{measured.mean:.3g} ± {measured.error:.2g}",
+            got=f"{middle:.3g} ± {error:.2g}",
             expected="at least 0, up to a few standard errors",
             specificity=1,
         )
@@ -133,7 +117,6 @@ RULE = Rule(
     needs=(ANY_KL,),
     taints=("reference", "metrics"),
     applies=lambda step: bool(_signed(step)) or any(name in step.metrics for name in K3),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(scattered, rounded),

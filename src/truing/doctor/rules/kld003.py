@@ -19,13 +19,11 @@ References: http://joschu.net/blog/kl-approx.html, https://arxiv.org/abs/2503.14
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.kld002 import ANY_KL, K3, THEIRS
-from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.step_table import StepNumbers
 
@@ -41,32 +39,18 @@ BEFORE = 5
 NAMES = (*K3, "kl_all/k1", *THEIRS)
 
 
-class Measured(NamedTuple):
-    """The KL of this step, nats per token, and the largest before it; NaN with too few."""
-
-    now: float
-    largest: float
-    before: int  # steps with a KL
-
-
-def measure(step: Step) -> Measured:
-    """Compare the first estimate that this step reports."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim ten times the largest so far, by the first estimate that this step reports."""
     name = next(name for name in NAMES if math.isfinite(step.metrics.get(name, math.nan)))
-    series = [numbers.get(name, math.nan) for numbers in history(step)]
-    known = [abs(value) for value in series[:-1] if math.isfinite(value)]
-    return Measured(series[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim ten times the largest so far."""
-    if measured.before < BEFORE:
+    *before, now = step.known(name).values()
+    if len(before) < BEFORE:
         yield Claim(Verdict.NOT_CHECKED, f"{BEFORE} steps before with the KL to the reference")
-    if measured.now >= NATS and measured.now >= TIMES * measured.largest:
+    elif now >= NATS and now >= TIMES * (largest := max(map(abs, before))):
         yield Claim(
             Verdict.SUSPECT,
-            f"the KL jumped to {measured.now:.3g} nats per token, after at most {measured.largest:.2g} in the"
-            f" {measured.before} steps before",
-            got=f"{measured.now:.3g}",
+            f"the KL jumped to {now:.3g} nats per token, after at most {largest:.2g} in the"
+            f" {len(before)} steps before",
+            got=f"{now:.3g}",
             expected="a KL that grows from step to step",
         )
 
@@ -98,7 +82,6 @@ RULE = Rule(
     needs=(ANY_KL,),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and any(name in step.metrics for name in NAMES),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(growing, small),

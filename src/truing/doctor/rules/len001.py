@@ -23,7 +23,8 @@ References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2503.14476
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
@@ -57,33 +58,12 @@ class Ends(NamedTuple):
         return self.last - self.first > 3 * error or self.last - self.lowest > 3 * self.spread
 
 
-class Measured(NamedTuple):
-    """Lengths and rewards at the start and now."""
-
-    length: Ends
-    reward: Ends
-    right: float  # share of groups that are all right now
-
-
-def measure(step: Step) -> Measured:
-    """Compare both ends of the stage so far."""
-    updates = history(step)
-    length = [_tokens(numbers) for numbers in updates]
-    reward = [numbers.get("reward/mean", math.nan) for numbers in updates]
-    return Measured(ends(length), ends(reward), right_by_now(updates))
-
-
-def history(step: Step) -> list[Mapping[str, float]]:
-    """Return the metrics of every step of the stage, this one last."""
-    return [*(past.metrics for past in step.past_of_stage), step.metrics]
-
-
-def ends(values: Sequence[float]) -> Ends:
+def ends(values: Iterable[float]) -> Ends:
     """Return the first and last window of the known values; NaN if they overlap."""
     known = [value for value in values if math.isfinite(value)]
     if len(known) < FIRST + LAST:
         return Ends(math.nan, math.nan, math.nan, math.nan)
-    first, last = (math.fsum(window) / len(window) for window in (known[:FIRST], known[-LAST:]))
+    first, last = (fmean(window) for window in (known[:FIRST], known[-LAST:]))
     return Ends(first, last, min(known[:FIRST]), noise_std(known))
 
 
@@ -101,9 +81,8 @@ def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
     rewards = [numbers.get("reward/mean", math.nan) for numbers in updates]
     if not any("group/all_right_share" in numbers for numbers in last):
         bounded = all(0 <= reward <= 1 for reward in rewards)  # false for NaN
-        return max(0.0, 2 * math.fsum(rewards[-LAST:]) / len(last) - 1) if bounded else 0.0
-    shares = [numbers.get("group/all_right_share", 0.0) for numbers in last]
-    return math.fsum(shares) / len(shares)
+        return max(0.0, 2 * fmean(rewards[-LAST:]) - 1) if bounded else 0.0
+    return fmean(numbers.get("group/all_right_share", 0.0) for numbers in last)
 
 
 def _tokens(numbers: Mapping[str, float]) -> float:
@@ -111,12 +90,13 @@ def _tokens(numbers: Mapping[str, float]) -> float:
     return numbers.get("length/mean", math.nan) * (1 + numbers.get("turns/restarts_mean", 0.0))
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim short answers without a higher reward."""
-    length, reward = measured.length, measured.reward
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim short answers at the end of the stage so far without a higher reward."""
+    updates, reward = step.metrics_of_stage, ends(step.known("reward/mean").values())
+    length = ends(map(_tokens, updates))
     if math.isnan(length.last):
         yield too_few("the mean length of answers")
-    if not length.last < THIRD * length.first or reward.rose or measured.right >= MOSTLY:
+    if not length.last < THIRD * length.first or reward.rose or right_by_now(updates) >= MOSTLY:
         return
     known = not math.isnan(reward.last)
     yield Claim(
@@ -176,7 +156,6 @@ RULE = Rule(
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(brief_and_right, learned_at_once, right_from_the_start),

@@ -22,12 +22,11 @@ References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now, too_few
+from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, right_by_now, too_few
 from truing.doctor.verdict import Claim, Verdict
 
 TENTH = 0.1
@@ -37,31 +36,14 @@ ENTROPIES = ("entropy/sampled", "entropy/mean")
 """In order of preference: over all groups, then over the groups in the step."""
 
 
-class Measured(NamedTuple):
-    """Entropy and reward at the start and now."""
-
-    entropy: Ends
-    reward: Ends
-    right: float  # share of groups that are all right now
-
-
-def measure(step: Step) -> Measured:
-    """Compare both ends of the stage so far."""
-    updates = history(step)
-    known = (name for name in ENTROPIES if math.isfinite(step.metrics.get(name, math.nan)))
-    names = (next(known), "reward/mean")
-    entropy, reward = (ends([numbers.get(name, math.nan) for numbers in updates]) for name in names)
-    return Measured(entropy, reward, right_by_now(updates))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a collapse, or CANNOT TELL if the reward is high."""
-    entropy, reward = measured.entropy, measured.reward
+    entropy, reward = entropy_and_reward(step)
     if math.isnan(entropy.last):
         yield too_few("an entropy")
     if not entropy.last < TENTH * entropy.first:
         return
-    unpaid = not math.isnan(reward.last) and not reward.rose and measured.right < MOSTLY
+    unpaid = not (math.isnan(reward.last) or reward.rose or right_by_now(step.metrics_of_stage) >= MOSTLY)
     yield Claim(
         Verdict.SUSPECT if unpaid else Verdict.CANNOT_TELL,
         f"entropy is {entropy.last:.2g} nats per token over the last {LAST} steps, {entropy.first:.2g} over"
@@ -73,6 +55,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
         else "continue at temperature 1 on other tasks: a converged policy earns reward there"
         " too, and a collapsed one gives the same answer to all of them",
     )
+
+
+def entropy_and_reward(step: Step) -> tuple[Ends, Ends]:
+    """Return entropy and reward at the start of the stage so far and at its end."""
+    known = (name for name in ENTROPIES if math.isfinite(step.metrics.get(name, math.nan)))
+    entropy, reward = (ends(step.known(name).values()) for name in (next(known), "reward/mean"))
+    return entropy, reward
 
 
 def _narrow(entropy: float, reward: float) -> Step:
@@ -105,7 +94,6 @@ RULE = Rule(
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(low_from_the_start,),

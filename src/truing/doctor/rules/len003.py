@@ -17,10 +17,7 @@ the policy does not stop at all, check whether its stop is trained (MSK004, MSK0
 References: https://arxiv.org/abs/2503.14476, docs/control.md
 """
 
-import math
 from collections.abc import Iterator
-from itertools import islice
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -40,38 +37,17 @@ DECLARED = {
 LIMITS = ("length", "turns", "context", "time")
 
 
-class Measured(NamedTuple):
-    """Shares of cut rollouts in the last steps of the stage, and the limits that cut now."""
-
-    shares: tuple[float, ...]
-    declared: str
-    limits: tuple[tuple[str, float], ...]
-
-
-def measure(step: Step) -> Measured:
-    """Return the recorded shares, this step's last."""
-    recent = (past.metrics for past in reversed(step.past_of_stage))
-    known = (numbers for numbers in recent if math.isfinite(numbers.get("truncated/share", math.nan)))
-    updates = [*reversed(list(islice(known, STEPS - 1))), step.metrics]
-    limits = [(name, step.metrics.get(f"ended/{name}", 0.0)) for name in LIMITS]
-    return Measured(
-        tuple(numbers["truncated/share"] for numbers in updates),
-        step.setup.truncated or "",
-        tuple((name, share) for name, share in limits if share > 0),
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim several steps in a row: a single one may be chance."""
-    if len(measured.shares) == STEPS and all(share >= HALF for share in measured.shares):
-        by = ", ".join(f"{share:.0%} by {name}" for name, share in measured.limits)
+    shares = [*step.known("truncated/share").values()][-STEPS:]
+    if len(shares) == STEPS and min(shares) >= HALF:
+        limits = {name: step.metrics.get(f"ended/{name}", 0.0) for name in LIMITS}
         yield Claim(
             Verdict.FACT,
-            f"{measured.shares[-1]:.0%} of all rollouts were cut off, and at least half in the two"
-            " steps before",
-            got=by,
+            f"{shares[-1]:.0%} of all rollouts were cut off, and at least half in the two steps before",
+            got=", ".join(f"{share:.0%} by {name}" for name, share in limits.items() if share > 0),
             expected="rollouts that end by themselves; "
-            + DECLARED.get(measured.declared, "these are trained with their reward"),
+            + DECLARED.get(step.setup.truncated or "", "these are trained with their reward"),
         )
 
 
@@ -94,7 +70,6 @@ RULE = Rule(
     needs=("metrics.truncated/share",),
     taints=("policy",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(once,),

@@ -22,7 +22,7 @@ References: https://github.com/OpenRLHF/OpenRLHF/issues/985, docs/templates.md
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from statistics import fmean
 
 import torch
 
@@ -39,70 +39,46 @@ ENOUGH = 8
 """The fewest turns for a claim."""
 
 
-class Measured(NamedTuple):
-    """Turns, those with a stop alone, their rewards, and the entropy there."""
-
-    turns: int
-    empty: int
-    earned: float  # mean reward of rollouts with such a turn
-    best: float  # reward of the step
-    entropy: float  # nats, of the sampling distribution at these places; NaN if not recorded
-    raw_entropy: float  # nats, of the model's own output
-    row: int  # the first with such a turn
-    at: int
-
-
-def measure(step: Step) -> Measured:
-    """Count turns whose only token is a stop."""
-    sampled_N = step.tokens["origin"] == Origin.SAMPLED
-    stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
-    turns, empty, earned = 0, list[tuple[int, int]](), dict[str, float]()
-    for index, row, part in step.slices():
-        for turn in row.turns:
-            first = part.start + turn.start
-            length = turn.end - turn.start
-            if length < 1 or not sampled_N[first : first + length].any():
-                continue
-            turns += 1
-            if length == 1 and stop_N[first]:
-                empty.append((index, turn.start))
-                earned[row.rollout_id] = row.reward
-    rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
-    paid = [reward for reward in earned.values() if math.isfinite(reward)]
-    at = torch.tensor([step.starts[row] + place for row, place in empty], dtype=torch.int64)
-    return Measured(
-        turns,
-        len(empty),
-        math.fsum(paid) / len(paid) if paid else math.nan,
-        max(rewards, default=math.nan),
-        _mean(step, "entropy", at),
-        _mean(step, "raw_entropy", at),
-        *(empty[0] if empty else (0, 0)),
-    )
-
-
-def _mean(step: Step, name: str, at: torch.Tensor) -> float:
-    """Return the mean of a stream over some tokens, NaN if unknown."""
-    values = step.tokens[name][at] if name in step.tokens else torch.empty(0)
-    return float(values[~values.isnan()].double().mean())
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim empty answers that earn less than the best."""
-    pays = measured.earned > 0 and measured.earned >= measured.best
-    if measured.turns < ENOUGH or measured.empty < MOST * measured.turns or pays:
+    turns, empty = _turns(step)
+    if turns < ENOUGH or len(empty) < MOST * turns:
         return
-    entropies = f"nats there: {measured.raw_entropy:.2g} of the model, {measured.entropy:.2g} of the sampler"
+    earned = {step.samples[row].rollout_id: step.samples[row].reward for row, _ in empty}
+    paid = [reward for reward in earned.values() if math.isfinite(reward)]
+    best = max((row.reward for row in step.samples if math.isfinite(row.reward)), default=math.nan)
+    if paid and fmean(paid) > 0 and fmean(paid) >= best:
+        return
+    at = torch.tensor([step.starts[row] + place for row, place in empty], dtype=torch.int64)
+    entropy, raw_entropy = (float(step.stream(name)[at].nanmean()) for name in ("entropy", "raw_entropy"))
+    row, place = empty[0]
     yield Claim(
         Verdict.SUSPECT,
-        f"{measured.empty} of {measured.turns} turns consist of a stop token alone",
-        got="" if math.isnan(measured.entropy + measured.raw_entropy) else entropies,
+        f"{len(empty)} of {turns} turns consist of a stop token alone",
+        got=""
+        if math.isnan(entropy + raw_entropy)
+        else f"nats there: {raw_entropy:.2g} of the model, {entropy:.2g} of the sampler",
         expected="answers",
-        row=measured.row,
-        start=measured.at,
-        end=measured.at + 1,
+        row=row,
+        start=place,
+        end=place + 1,
         specificity=2,
     )
+
+
+def _turns(step: Step) -> tuple[int, list[tuple[int, int]]]:
+    """Return how many turns were sampled, and the sample and start of those whose only token is a stop."""
+    sampled_N = step.tokens["origin"] == Origin.SAMPLED
+    stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
+    turns, empty = 0, list[tuple[int, int]]()
+    for index, row, part in step.slices():
+        for turn in row.turns:
+            first, last = part.start + turn.start, part.start + turn.end
+            if sampled_N[first:last].any():
+                turns += 1
+                if last - first == 1 and stop_N[first]:
+                    empty.append((index, turn.start))
+    return turns, empty
 
 
 def example() -> Step:
@@ -129,7 +105,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "sample.turns", "sample.reward", "setup.stop_ids"),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and step.setup.stop_ids != (),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(silence_is_right, one_word),

@@ -87,26 +87,17 @@ class Found(NamedTuple):
     end: int
 
 
-class Measured(NamedTuple):
-    """Contradictions, and the number of turns and rollouts in the check."""
-
-    found: tuple[Found, ...]
-    turns: int
-    attempts: int
-
-
-def measure(step: Step) -> Measured:
-    """Compare every sampled turn, and every rollout, with its recorded end."""
-    repeats, turns = list[Found](), 0
+def _contradictions(step: Step) -> tuple[list[Found], int]:
+    """Return where sampled turns and rollouts contradict their recorded end, and how many turns there are."""
+    found, turns = list[Found](), 0
     longest = max((step.lengths[i] for i, row in enumerate(step.samples) if len(row.turns) == 1), default=0)
     for index, row, part in step.slices():
         for turn in _sampled(step, row, part):
             turns += 1
-            repeats += _of_turn(step, index, row, turn, longest)
-    attempts = step.rollouts()
-    for rows in attempts:
-        repeats += _of_attempt(step, [index for index, _, _ in rows])
-    return Measured(tuple(repeats), turns, len(attempts))
+            found += _of_turn(step, index, row, turn, longest)
+    for rows in step.rollouts():
+        found += _of_attempt(step, [index for index, _, _ in rows])
+    return found, turns
 
 
 def _sampled(step: Step, row: SampleFacts, part: slice) -> list[TurnSpan]:
@@ -204,15 +195,15 @@ LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
 ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim every contradiction: the declared parameters hold for each turn."""
-    every = measured.found
+    every, turns = _contradictions(step)
     if any(each.kind is DRAWN_ON for each in every):  # the sampler goes on, and none of it is padding
         every = [each._replace(kind=DRAWN_ON) if each.kind is BEHIND else each for each in every]
     kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
         first = next(each for each in every if each.kind == kind)
-        of = f"{measured.attempts} rollouts" if kind in ATTEMPTS else f"{measured.turns} turns"
+        of = f"{len(step.rollouts())} rollouts" if kind in ATTEMPTS else f"{turns} turns"
         alike = {each.got for each in every if each.kind == kind}
         yield Claim(
             Verdict.PROVEN if kind.sure else Verdict.SUSPECT,
@@ -268,7 +259,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "sample.turns", "setup.stop_ids", "setup.max_new_tokens"),
     taints=("rewards", "policy"),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(cut, out_of_time, full_context),

@@ -26,7 +26,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import FIRST, LAST, too_few
-from truing.doctor.rules.len002 import Measured, measure
+from truing.doctor.rules.len002 import entropy_and_reward
 from truing.doctor.verdict import Claim, Verdict
 
 TIMES = 10.0
@@ -36,9 +36,9 @@ NAT = 1.0
 """Per token: below it most tokens are still likely."""
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a rise with a known reward that has not risen."""
-    entropy, reward = measured.entropy, measured.reward
+    entropy, reward = entropy_and_reward(step)
     if math.isnan(entropy.last):
         yield too_few("an entropy")
     exploded = entropy.last >= max(NAT, TIMES * entropy.first)
@@ -84,7 +84,6 @@ RULE = Rule(
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(explores,),

@@ -19,44 +19,29 @@ References: https://github.com/huggingface/trl/issues/6357
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import with_count
 
 
-class Measured(NamedTuple):
-    """Tokens under each loss with another origin, and that origin."""
-
-    policy: Places
-    supervised: Places
-    origins: str
-
-
-def measure(step: Step) -> Measured:
-    """Return the places where a mask is on at a token of another origin."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim even one token of another origin under a mask."""
     origin_N, tokens = step.tokens["origin"], step.tokens
     policy_N = tokens["policy_mask"] & (origin_N != Origin.SAMPLED)
     supervised_N = tokens["supervised_mask"] & (origin_N != Origin.DEMO)
-    origins = origin_N[policy_N | supervised_N].unique().tolist()
-    names = ", ".join(Origin(each).name for each in origins)
-    return Measured(places(step, policy_N), places(step, supervised_N), names)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim even one token."""
-    for loss, where in (("policy", measured.policy), ("supervised", measured.supervised)):
-        if where:
+    origins = ", ".join(Origin(each).name for each in origin_N[policy_N | supervised_N].unique().tolist())
+    for loss, wrong_N, only in (("policy", policy_N, "SAMPLED"), ("supervised", supervised_N, "DEMO")):
+        if where := places(step, wrong_N):
             yield Claim(
                 Verdict.PROVEN,
-                f"the {loss} loss trains {with_count(where.tokens, 'token')} of origin {measured.origins}",
+                f"the {loss} loss trains {with_count(where.tokens, 'token')} of origin {origins}",
                 got=str(where),
-                expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
+                expected=f"{only} tokens alone",
                 **where.claim_fields,
                 specificity=3,
             )
@@ -76,7 +61,6 @@ RULE = Rule(
     kind="E",
     needs=("origin", "policy_mask", "supervised_mask"),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
 )

@@ -23,7 +23,6 @@ References: docs/agents.md, https://arxiv.org/abs/1506.02438
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
@@ -40,61 +39,41 @@ from truing.types.token import Excluded, Origin
 from truing.utils.format import with_count
 
 
-class Measured(NamedTuple):
-    """Places where the mask differs from the declared one."""
-
-    missing: Places  # kept by the mask policy, and not under the loss
-    extra: Places  # dropped by the mask policy, and under the loss
-    cut: Places  # of cut rollouts, declared to be left out, and under the loss
-    unlearned: Places  # demonstrated, and not under the supervised loss
-    uncounted: Places  # sampled, and not under the KL or the value loss
-    policy: str
-    reasons: str  # recorded reasons for the missing tokens
-
-
-def measure(step: Step) -> Measured:
-    """Compare the recorded mask with the declared one, on sampled tokens."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any difference: the mask policy decides each token."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
     expected_N = declared_mask(step)
     missing_N = expected_N & ~mask_N & ~declared_exclusions(step)
     if step.setup.mask is None:  # any choice of sampled tokens is as declared
         missing_N = torch.zeros_like(mask_N)
-    extra_N = mask_N & sampled_N & ~expected_N
-    compared = int(sampled_N.sum())
-    parts = (missing_N, extra_N, mask_N & _cut(step), _unlearned(step), _uncounted(step))
-    missing, extra, cut, unlearned, uncounted = (places(step, each_N, compared) for each_N in parts)
+    compared, policy = int(sampled_N.sum()), step.setup.mask or "sampled"
     codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
-    reasons = ", ".join(Excluded(each).name for each in codes)
-    return Measured(missing, extra, cut, unlearned, uncounted, step.setup.mask or "sampled", reasons)
+    reasons = f" (recorded reason: {', '.join(Excluded(each).name for each in codes)})" if codes else ""
 
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any difference: the mask policy decides each token."""
-    reasons = f" (recorded reason: {measured.reasons})" if measured.reasons else ""
-    for where, what in (
-        (measured.missing, f"not under the policy loss, and should be{reasons}"),
-        (measured.extra, "under the policy loss, and should not be"),
-        (measured.unlearned, "demonstrated, and not under the supervised loss"),
-        (measured.uncounted, "sampled, and not under the KL or the value loss"),
+    for wrong_N, what in (
+        (missing_N, f"not under the policy loss, and should be{reasons}"),
+        (mask_N & sampled_N & ~expected_N, "under the policy loss, and should not be"),
+        (_unlearned(step), "demonstrated, and not under the supervised loss"),
+        (_uncounted(step), "sampled, and not under the KL or the value loss"),
     ):
-        if where:
+        if where := places(step, wrong_N, compared):
             yield Claim(
                 Verdict.PROVEN,
                 f"{with_count(where.tokens, 'token is', 'tokens are')} {what}: the declared mask is"
-                f" {measured.policy!r}",
+                f" {policy!r}",
                 got=str(where),
-                expected=f"the mask {measured.policy!r} at all {where.compared} sampled tokens",
+                expected=f"the mask {policy!r} at all {where.compared} sampled tokens",
                 **where.claim_fields,
                 specificity=1.5,
             )
-    if measured.cut:
+    if cut := places(step, mask_N & _cut(step)):
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(measured.cut.tokens, 'token of a cut rollout is', 'tokens of cut rollouts are')}"
+            f"{with_count(cut.tokens, 'token of a cut rollout is', 'tokens of cut rollouts are')}"
             " under the policy loss, which is declared to leave them out",
-            got=str(measured.cut),
+            got=str(cut),
             expected="no token of a cut rollout",
-            **measured.cut.claim_fields,
+            **cut.claim_fields,
             specificity=1.6,
         )
 
@@ -253,7 +232,6 @@ RULE = Rule(
         if step.setup.mask is None
         else step.setup.mask != "no_structure" or "structure" in step.tokens
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(without_structure, some_begun, begun_with_forced_tokens, cut_ones_masked, a_group_left_out),

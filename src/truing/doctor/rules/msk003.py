@@ -177,8 +177,9 @@ def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compa
     return Apart(where, names, float(got_N[first]), float(expected_N[first]))
 
 
-def judge(steps: list[Measured]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference beyond rounding; the first optimizer step with one names the fault."""
+    steps = measure(step)
     claims = [list(_claims(measured)) for measured in steps]
     where = optimizer_steps_text(claims)
     for claim in next(filter(None, claims), []):
@@ -303,7 +304,6 @@ RULE = Rule(
     ),
     taints=("policy",),
     applies=lambda step: has_policy_loss(step) and step.setup.plain is not False and has_gradient(step),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(minibatches, at_the_reference, entropy_bonus),

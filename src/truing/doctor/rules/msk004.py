@@ -20,7 +20,6 @@ References: https://github.com/huggingface/trl/pull/6357, https://github.com/hug
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -28,7 +27,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import masked
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
@@ -37,21 +36,13 @@ STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 """A turn that ends in a call ends with a stop token too."""
 
 
-class Measured(NamedTuple):
-    """Untrained stops, and turns that stopped without one."""
-
-    untrained: Places
-    stopped: int  # sampled turns with the finish reason stop
-    without: int  # those whose last id is not a stop id
-
-
-def measure(step: Step) -> Measured:
-    """Check the last token of each turn that stopped."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim untrained stops: a stop is a sampled token like any other."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
     wrong_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     structure_N = step.tokens.get("structure", wrong_N)
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
-    stopped = without = 0
+    stopped = without = 0  # sampled turns with the finish reason stop, and those that end in another id
     for _, row, part in step.slices():
         for turn in row.turns:
             last = part.start + turn.end - 1
@@ -61,25 +52,20 @@ def measure(step: Step) -> Measured:
             without += not stop_N[last]
             trained = bool(mask_N[part.start + turn.start : last].any())
             wrong_N[last] = bool(stop_N[last]) and trained and not mask_N[last] and not structure_N[last]
-    return Measured(places(step, wrong_N, stopped), stopped, without)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim untrained stops: a stop is a sampled token like any other."""
-    if measured.untrained:
+    if untrained := places(step, wrong_N, stopped):
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.untrained.tokens} of {measured.stopped} turns end in an untrained stop token,"
+            f"{untrained.tokens} of {stopped} turns end in an untrained stop token,"
             " while the rest of the turn is trained",
-            got=str(measured.untrained),
+            got=str(untrained),
             expected="the stop under the loss, like the tokens before it",
-            **measured.untrained.claim_fields,
+            **untrained.claim_fields,
             specificity=3,
         )
-    if measured.stopped and measured.without == measured.stopped:
+    if stopped and without == stopped:
         yield Claim(
             Verdict.SUSPECT,
-            f"all {measured.stopped} turns have the finish reason stop, and none has a stop token",
+            f"all {stopped} turns have the finish reason stop, and none has a stop token",
             expected="a stop id at the end of a turn, unless the sampler uses stop strings",
             remedy="check whether the sampler leaves the stop token out of its result",
         )
@@ -115,7 +101,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "policy_mask", "sample.turns", "setup.stop_ids"),
     taints=("policy",),
     applies=lambda step: step.setup.stop_ids != (),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(forced_by_a_grammar,),

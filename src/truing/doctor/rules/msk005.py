@@ -19,14 +19,14 @@ References: https://github.com/bingreeky/MemGen/pull/33, https://github.com/hugg
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import STOP_ID, example_step, with_token_gradients
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
@@ -37,17 +37,9 @@ OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
 """Origins between two turns."""
 
 
-class Measured(NamedTuple):
-    """Tokens after a stop."""
-
-    policy: Places
-    supervised: Places
-    same: float  # share of these that repeat the stop, directly after it
-
-
-def measure(step: Step) -> Measured:
-    """Find tokens under a loss after the first stop of their turn."""
-    ids_N, tokens = step.tokens["token_ids"], step.tokens
+def _after_stops(step: Step) -> tuple[Tensor, Tensor]:
+    """Return the tokens after the first stop of their turn, and those that repeat it: [N] bool each."""
+    tokens, ids_N = step.tokens, step.tokens["token_ids"]
     behind_N = torch.zeros(len(step.sample_of_token), dtype=torch.bool)
     again_N = behind_N.clone()
     stop_N = torch.isin(ids_N, torch.tensor(step.setup.stop_ids or ()))
@@ -63,22 +55,22 @@ def measure(step: Step) -> Measured:
             until = after + int(breaks[0]) if len(breaks) else end
             behind_N[after:until] = True
             again_N[after:until] = torch.cumprod((ids_N[after:until] == ids_N[after - 1]).long(), 0).bool()
-    policy_N = behind_N & tokens["policy_mask"]
-    # demonstrations of several turns, or with a template's line break, have other tokens after a stop
-    supervised_N = again_N & tokens.get("supervised_mask", torch.zeros_like(behind_N))
-    trained_N = policy_N | supervised_N
-    same = float(again_N[trained_N].double().mean()) if trained_N.any() else 0.0
-    return Measured(places(step, policy_N), places(step, supervised_N), same)
+    return behind_N, again_N
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim sampled tokens after a stop; a stop inside a demonstration is ambiguous."""
-    repeats = f", {measured.same:.0%} of them the stop again" if measured.same else ""
-    for where, loss, verdict in (
-        (measured.policy, "policy", Verdict.PROVEN),
-        (measured.supervised, "supervised", Verdict.SUSPECT),
+    behind_N, again_N = _after_stops(step)
+    policy_N = behind_N & step.tokens["policy_mask"]
+    # demonstrations of several turns, or with a template's line break, have other tokens after a stop
+    supervised_N = again_N & step.tokens.get("supervised_mask", torch.zeros_like(behind_N))
+    again_n = again_N[policy_N | supervised_N].double()
+    repeats = f", {float(again_n.mean()):.0%} of them the stop again" if again_n.any() else ""
+    for wrong_N, loss, verdict in (
+        (policy_N, "policy", Verdict.PROVEN),
+        (supervised_N, "supervised", Verdict.SUSPECT),
     ):
-        if where:
+        if where := places(step, wrong_N):
             yield Claim(
                 verdict,
                 f"the {loss} loss trains {with_count(where.tokens, 'token')} after the stop of"
@@ -126,7 +118,6 @@ RULE = Rule(
     needs=("token_ids", "policy_mask", "sample.turns", "setup.stop_ids"),
     taints=("sft", "policy"),
     applies=lambda step: step.setup.stop_ids != (),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(two_turns,),

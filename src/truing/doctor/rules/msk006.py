@@ -140,8 +140,9 @@ def _cut(row: SampleFacts) -> bool:
     return row.truncated or row.status == "truncated" or ended == FinishReason.LENGTH
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim silenced rollouts that depend on the reward without a declaration."""
+    measured = measure(step)
     if measured.below_silenced < ENOUGH:
         return
     every = measured.below_silenced == measured.below and not measured.others_silenced
@@ -182,7 +183,6 @@ RULE = Rule(
         step.setup.algo not in ("sft", "rft")
         and (step.setup.mask != "no_structure" or "structure" in step.tokens)
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(all_right_or_all_wrong,),

@@ -24,8 +24,7 @@ References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import torch
 
@@ -43,27 +42,13 @@ ROUNDING = 1e-4
 """Of a loss, and absolute: float32 leaves 1e-6."""
 
 
-class Measured(NamedTuple):
-    """Gradients of tokens by optimizer step, and the loss of the last one."""
-
-    steps: Sequence[msk003.Measured]
-    loss: float  # as recorded; NaN without one
-    of_tokens: float  # of the recorded log-probabilities
-
-
-def measure(step: Step) -> Measured:
-    """Compare each optimizer step token by token, and compute the loss of the last again."""
-    loss = step.metrics.get("loss/supervised", math.nan) if step.setup.trainer == "truing" else math.nan
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any gradient beyond rounding, or a loss of the last optimizer step with something else in it."""
+    yield from msk003.judge(step)
     *_, (_, last) = step.at_each_optimizer_step()
     logprob_N = last.stream("new_logprob")[last.tokens["supervised_mask"]].double()
-    return Measured(msk003.measure(step), loss, -float(logprob_N.mean()) if len(logprob_N) else math.nan)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any gradient beyond rounding, or another loss."""
-    yield from msk003.judge(list(measured.steps))
-    loss, expected = measured.loss, measured.of_tokens
-    known = math.isfinite(loss) and math.isfinite(expected)
+    loss, expected = step.metrics.get("loss/supervised", math.nan), -float(logprob_N.mean())
+    known = step.setup.trainer == "truing" and math.isfinite(loss) and math.isfinite(expected)
     if known and not math.isclose(loss, expected, rel_tol=ROUNDING, abs_tol=ROUNDING):
         yield Claim(
             Verdict.PROVEN,
@@ -172,7 +157,6 @@ RULE = Rule(
         and step.setup.aggregation in ("token_mean", "rank_token_mean", None)
         and has_gradient(step)
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(demonstrated_step, some_too_bad),

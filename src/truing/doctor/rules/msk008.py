@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
@@ -38,16 +39,16 @@ VARIED = 3
 """The most lengths of turns that a limit cut: the limit of the turn or of the sample."""
 
 
-class Measured(NamedTuple):
+class Ends(NamedTuple):
     """Demonstrated turns, and their ends."""
 
-    untrained: Places  # untrained stops
-    endless: Places  # last tokens of turns without a stop
+    untrained_N: Tensor  # [N] bool: untrained stops
+    endless_N: Tensor  # [N] bool: last tokens of turns without a stop
     turns: int
     lengths: int  # different lengths of the endless turns, or of their samples, the smaller
 
 
-def measure(step: Step) -> Measured:
+def _ends(step: Step) -> Ends:
     """Check the end of each trained turn that was not cut."""
     origin_N, trained_N = step.tokens["origin"], step.tokens["supervised_mask"]
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
@@ -70,24 +71,24 @@ def measure(step: Step) -> Measured:
                 endless_N[last] = True
                 of_turns.add(turn.end - turn.start)
                 of_rows.add(part.stop - part.start)
-    lengths = min(len(of_turns), len(of_rows))
-    return Measured(places(step, untrained_N, turns), places(step, endless_N, turns), turns, lengths)
+    return Ends(untrained_N, endless_N, turns, min(len(of_turns), len(of_rows)))
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim untrained stops; turns without any may have been cut."""
-    if measured.untrained:
+    ends = _ends(step)
+    if untrained := places(step, ends.untrained_N):
         yield _claim(
             Verdict.PROVEN,
-            f"{measured.untrained.tokens} of {measured.turns} demonstrated turns end in an untrained stop",
-            measured.untrained,
+            f"{untrained.tokens} of {ends.turns} demonstrated turns end in an untrained stop",
+            untrained,
         )
-    if measured.endless:
-        every = measured.endless.tokens == measured.turns and measured.lengths >= VARIED
+    if endless := places(step, ends.endless_N):
+        every = endless.tokens == ends.turns and ends.lengths >= VARIED
         yield _claim(
             Verdict.PROVEN if every else Verdict.SUSPECT,
-            f"{measured.endless.tokens} of {measured.turns} demonstrated turns have no stop at their end",
-            measured.endless,
+            f"{endless.tokens} of {ends.turns} demonstrated turns have no stop at their end",
+            endless,
         )
 
 
@@ -138,7 +139,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "supervised_mask", "sample.turns", "setup.stop_ids"),
     taints=("sft",),
     applies=lambda step: step.setup.stop_ids != (),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(cut_answer_kept,),

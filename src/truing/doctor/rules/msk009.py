@@ -25,7 +25,7 @@ References: docs/agents.md, docs/control.md
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import takewhile
 
 import torch
 
@@ -48,28 +48,6 @@ REASONS = {
 }
 
 
-class Measured(NamedTuple):
-    """Steps without a trained token."""
-
-    idle: int  # in a row, including this one
-    updates: int  # of the stage, so far
-    ends: bool  # whether the stage ends here
-    reason: Excluded | None  # of most sampled tokens
-
-
-def measure(step: Step) -> Measured:
-    """Count back from this step to the last with a trained token."""
-    mask_N = step.tokens["policy_mask"]
-    trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
-    before = [each.metrics.get("tokens/trained") for each in step.latest]
-    idle = 0 if trained_N.any() else 1
-    while idle and idle <= len(before) and before[-idle] == 0:
-        idle += 1
-    return Measured(
-        idle, step.updates_before + 1, step.step + 1 == step.setup.steps, _reason(step) if idle else None
-    )
-
-
 def _reason(step: Step) -> Excluded | None:
     """Return the reason that leaves out most sampled tokens."""
     if "excluded" not in step.tokens or "origin" not in step.tokens:
@@ -80,26 +58,33 @@ def _reason(step: Step) -> Excluded | None:
     return Excluded(most_common[0][0]) if most_common else None
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a stage without training; left-out groups may differ later."""
-    if measured.idle < SUSPECTED:
+    idle, updates = idle_steps(step), step.updates_before + 1
+    if idle < SUSPECTED:
         return
-    always = measured.idle == measured.updates and (
-        measured.idle >= SURE or (measured.ends and measured.idle >= LEAST)
-    )
-    recorded = measured.reason is not Excluded.NOT_KEPT
+    ends, reason = step.step + 1 == step.setup.steps, _reason(step)
+    always = idle == updates and (idle >= SURE or (ends and idle >= LEAST))
+    recorded = reason is not Excluded.NOT_KEPT
     verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if recorded else (Verdict.FACT, Verdict.SUSPECT)
-    reason = measured.reason
     why = f": {REASONS[reason]}" if reason is not None and reason in REASONS else ""
     yield Claim(
         verdicts[always],
-        f"no token was trained in {measured.idle} steps in a row"
-        + (", nor in any before" if measured.idle == measured.updates else "")
+        f"no token was trained in {idle} steps in a row"
+        + (", nor in any before" if idle == updates else "")
         + why,
         got="0 tokens under a loss; the weights have not changed",
         expected="tokens under the policy loss",
         specificity=4,
     )
+
+
+def idle_steps(step: Step) -> int:
+    """Return the steps without a trained token in a row, this one included."""
+    mask_N = step.tokens["policy_mask"]
+    trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
+    before = [each.metrics.get("tokens/trained") for each in reversed(step.latest)]
+    return 0 if trained_N.any() else 1 + len(list(takewhile(lambda tokens: tokens == 0, before)))
 
 
 def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
@@ -141,7 +126,6 @@ RULE = Rule(
     kind="E",
     needs=("policy_mask",),
     taints=("policy",),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(all_cut_once,),

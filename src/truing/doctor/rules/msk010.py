@@ -23,46 +23,31 @@ References: docs/trace.md, https://unsloth.ai/blog/gradient
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
-from truing.doctor.formulas.loss import Fit, Loss, loss_text, losses_of
+from truing.doctor.formulas.loss import loss_text, losses_of
 from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """The loss that the token gradients follow, if each that fits is a mistake."""
-
-    loss: Loss | None
-    fit: Fit | None
-    tokens: int
-
-
-def measure(step: Step) -> Measured:
-    """Find the losses that fit, and look for one without a mistake."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim a loss that is a mistake, if none that fits may be meant: chance does not fit all tokens."""
     found = losses_of(step) or {}
     wrong = [(loss, fit) for loss, fit in found.items() if loss.mistake or fit.factor < 0]
     if not wrong or len(wrong) < len(found):
-        return Measured(None, None, 0)
-    return Measured(*wrong[0], int(step.tokens["policy_mask"].sum()))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a loss that is a mistake: chance does not fit all tokens."""
-    if measured.loss is None or measured.fit is None:
         return
-    lowers = ["it lowers what has a positive advantage"] if measured.fit.factor < 0 else []
-    wrong = [*lowers, *([measured.loss.mistake] if measured.loss.mistake else [])]
+    loss, fit = wrong[0]
+    lowers = ["it lowers what has a positive advantage"] if fit.factor < 0 else []
+    mistakes = [*lowers, *([loss.mistake] if loss.mistake else [])]
     yield Claim(
         Verdict.EVIDENCE,
-        f"the loss is the {loss_text(measured.loss, measured.fit)}",
-        got=f"{'; '.join(wrong)}, at all {measured.tokens} tokens",
+        f"the loss is the {loss_text(loss, fit)}",
+        got=f"{'; '.join(mistakes)}, at all {int(step.tokens['policy_mask'].sum())} tokens",
         expected="a loss whose weights do not depend on how samples are packed"
-        if measured.loss.mistake
+        if loss.mistake
         else "a loss that raises what has a positive advantage",
         specificity=3,
     )
@@ -109,7 +94,6 @@ RULE = Rule(
     applies=lambda step: (
         has_policy_loss(step) and step.setup.trainer != "truing" and step.setup.aggregation is None
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(meant,),

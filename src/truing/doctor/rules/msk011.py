@@ -22,13 +22,11 @@ References: docs/programs.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.token_facts import ProgramCalls
 
 WHAT = {
     "foreign": "answers that programs got belong to another rollout",
@@ -42,30 +40,15 @@ WHAT = {
 """What is wrong, by the count of the fact."""
 
 
-class Measured(NamedTuple):
-    """The counts, and where the first one is."""
-
-    fact: ProgramCalls
-    row: int | None
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["program_calls"]
-    rows = {sample.sample_id: index for index, sample in enumerate(step.samples)}
-    return Measured(fact, rows.get(fact.get("sample_id", "")))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference: samples follow from the answers."""
-    fact = measured.fact
+    fact = step.facts["program_calls"]
     found = {name: fact[name] for name in WHAT if fact[name]}
     if not found:
         return
-    first = next(iter(found))
     where = (
         f"token {fact.get('position')} of {fact.get('sample_id')}"
-        if first in ("outside", "untrained")
+        if next(iter(found)) in ("outside", "untrained")
         else f"call {fact.get('call')} of {fact.get('rollout')}"
     )
     yield Claim(
@@ -73,7 +56,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         "; ".join(f"{count} {WHAT[name]}" for name, count in found.items()),
         got=f"first: {where}",
         expected=f"each of {fact['answers']} answers as one turn of one sample, and nothing else trained",
-        row=measured.row,
+        row=step.row_of(fact.get("sample_id")),
         specificity=4.5,
     )
 
@@ -100,7 +83,6 @@ RULE = Rule(
     needs=("facts.program_calls",),
     taints=("policy", "sft"),
     applies=lambda step: "program_calls" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(each_once,),

@@ -24,7 +24,6 @@ References: https://github.com/huggingface/trl/issues/2872
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -39,36 +38,14 @@ LEAST_SHARE = 1e-3
 """Of the largest norm of the steps before."""
 
 
-class Measured(NamedTuple):
-    """Whether weights moved, and the possible causes."""
-
-    moved: bool
-    gradient: float
-    rate: float
-    updates: int | None
-    still: tuple[str, ...]  # weights with a gradient that did not move
-    largest: float  # gradient norm of the earlier steps of the stage
-
-
-def measure(step: Step) -> Measured:
-    """Compare digests before and after, with gradient norm and learning rate."""
-    weights = step.facts["weights"]
-    norms = [past.metrics.get("grad/norm", 0.0) for past in step.past_of_stage]
-    return Measured(
-        weights["before"] != weights["after"],
-        step.metrics["grad/norm"],
-        step.metrics["lr"],
-        step.setup.inner_steps,
-        tuple(weights.get("still", ())),
-        max(filter(math.isfinite, norms), default=0.0),
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a gradient without movement, and movement without a gradient."""
-    detail = f"gradient norm {measured.gradient:.3g}, learning rate {measured.rate:.3g}"
-    least = max(LEAST_GRADIENT, LEAST_SHARE * measured.largest)
-    if measured.gradient >= least and measured.rate > 0 and not measured.moved:
+    weights, gradient, rate = step.facts["weights"], step.metrics["grad/norm"], step.metrics["lr"]
+    moved, still = weights["before"] != weights["after"], weights.get("still", ())
+    norms = [past.metrics.get("grad/norm", 0.0) for past in step.past_of_stage]
+    largest = max(filter(math.isfinite, norms), default=0.0)
+    detail = f"gradient norm {gradient:.3g}, learning rate {rate:.3g}"
+    if gradient >= max(LEAST_GRADIENT, LEAST_SHARE * largest) and rate > 0 and not moved:
         yield Claim(
             Verdict.PROVEN,
             "the step had a gradient, and changed no weight",
@@ -76,21 +53,20 @@ def judge(measured: Measured) -> Iterator[Claim]:
             expected="another digest after the step",
             specificity=3,
         )
-    elif measured.still and measured.rate > 0:
+    elif still and rate > 0:
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(len(measured.still), 'weight has', 'weights have')} a gradient and did not"
-            f" move, such as {measured.still[0]}",
+            f"{with_count(len(still), 'weight has', 'weights have')} a gradient and did not"
+            f" move, such as {still[0]}",
             got=detail,
             expected="every weight with a gradient moves: does the optimizer hold it?",
             specificity=3,
         )
     # for several optimizer steps in a step the record has the last one's gradient alone
-    if measured.gradient == 0 and measured.updates == 1 and measured.moved:
-        before = measured.largest > 0
-        by = "momentum of earlier steps moves them" if before else "weight decay moves them, or other code"
+    if gradient == 0 and step.setup.inner_steps == 1 and moved:
+        by = "momentum of earlier steps moves them" if largest else "weight decay moves them, or other code"
         yield Claim(
-            Verdict.FACT if before else Verdict.SUSPECT,
+            Verdict.FACT if largest else Verdict.SUSPECT,
             f"weights changed in a step without a gradient: {by}",
             got=detail,
         )
@@ -118,7 +94,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.weights", "metrics.grad/norm", "metrics.lr"),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(

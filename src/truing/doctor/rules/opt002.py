@@ -22,8 +22,6 @@ References: https://github.com/huggingface/trl/issues/3452, docs/control.md
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -33,43 +31,27 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-class Measured(NamedTuple):
-    """Digests after the previous step and before this one; both "" without a previous one."""
-
-    left: str
-    found: str
-    written: int  # optimizer steps of this step with a changed result
-
-
-def measure(step: Step) -> Measured:
-    """Compare digests of the same part of the weights, after one step and before the next."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any write into the weights between two steps, or after an optimizer step."""
     stepped = step.facts.get("stepped")
-    written = stepped["changed"] if stepped else 0
-    before = next((past.facts for past in step.past_of_stage if past.step == step.step - 1), None)
-    if before is None or "weights" not in before:
-        return Measured("", "", written)
-    left, found = before["weights"]["next"], step.facts["weights"]["before"]
-    if left == found and stepped and "stepped" in before:  # also the critic's weights
-        left, found = before["stepped"]["next"], stepped["before"]
-    return Measured(left, found, written)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any write into the weights between two steps."""
-    if measured.left != measured.found:
-        yield Claim(
-            Verdict.PROVEN,
-            "the weights differ from the result of the previous step",
-            got=f"digest {measured.found}",
-            expected=f"digest {measured.left}",
-            specificity=2.5,
-        )
-
-    if measured.written:
+    if step.previous is not None and "weights" in step.previous.facts:
+        before = step.previous.facts
+        left, found = before["weights"]["next"], step.facts["weights"]["before"]
+        if left == found and stepped and "stepped" in before:  # also the critic's weights
+            left, found = before["stepped"]["next"], stepped["before"]
+        if left != found:
+            yield Claim(
+                Verdict.PROVEN,
+                "the weights differ from the result of the previous step",
+                got=f"digest {found}",
+                expected=f"digest {left}",
+                specificity=2.5,
+            )
+    if stepped and stepped["changed"]:
         yield Claim(
             Verdict.PROVEN,
             "the weights differ from the result of the optimizer step",
-            got=f"{with_count(measured.written, 'optimizer step')} of this step with changed weights"
+            got=f"{with_count(stepped['changed'], 'optimizer step')} of this step with changed weights"
             " afterwards",
             expected="none",
             specificity=2.5,
@@ -79,13 +61,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The trainer adds noise so that ratios differ from 1."""
     left = {"weights": {"before": "x", "after": "y", "next": "y"}}
-    return drawn_by(replace(changed_step(example_step(), past=[past_step(0, facts=left)]), step=1), "y", 1)
+    return drawn_by(changed_step(example_step(), past=[past_step(0, facts=left)]), "y", 1)
 
 
 def untouched() -> Step:
     """The weights are unchanged, and the digest of a larger model covers one part at a time."""
     left = {"weights": {"before": "x", "after": "y", "next": "a"}}
-    return drawn_by(replace(changed_step(example_step(), past=[past_step(0, facts=left)]), step=1), "a", 1)
+    return drawn_by(changed_step(example_step(), past=[past_step(0, facts=left)]), "a", 1)
 
 
 RULE = Rule(
@@ -94,7 +76,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.weights",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(untouched,),

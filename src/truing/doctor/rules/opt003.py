@@ -23,8 +23,7 @@ scheduler that runs after the rate is read, or a state loaded for other paramete
 References: https://arxiv.org/abs/1711.05101, https://arxiv.org/abs/1412.6980
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -32,40 +31,25 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Differences between some entries of a weight and the formula."""
-
-    weight: str
-    largest: float  # difference
-    step: float  # the largest step of the formula
-    rounding: float  # of the weight's own numbers
-    settings: Sequence[str]  # of the optimizer that differ from the recipe's
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    update, settings = step.facts["update"], step.facts.get("optimizer_settings", ())
-    return Measured(update["weight"], update["largest"], update["step"], update["rounding"], settings)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim other settings, or more than a hundredth of the step and more than rounding."""
-    if measured.settings:
+    update = step.facts["update"]
+    if settings := step.facts.get("optimizer_settings"):
         yield Claim(
             Verdict.PROVEN,
             "the optimizer has other settings than the recipe declares",
-            got=", ".join(measured.settings),
+            got=", ".join(settings),
             expected="those of the recipe",
             specificity=2.2,
         )
-    bound = max(1e-2 * measured.step, 8 * measured.rounding)
-    if not measured.largest <= bound:
-        whole = measured.step > 0 and abs(measured.largest / measured.step - 1) < 1e-2
+    bound = max(1e-2 * update["step"], 8 * update["rounding"])
+    if not update["largest"] <= bound:
+        whole = update["step"] > 0 and abs(update["largest"] / update["step"] - 1) < 1e-2
         how = ", by as much as the step itself: the step is missing, or made twice" if whole else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.weight} differs from AdamW's formula{how}",
-            got=f"{measured.largest:.3g} away, with a step of {measured.step:.3g}",
+            f"{update['weight']} differs from AdamW's formula{how}",
+            got=f"{update['largest']:.3g} away, with a step of {update['step']:.3g}",
             expected=f"within {bound:.2g}",
             specificity=2,
         )
@@ -95,7 +79,6 @@ RULE = Rule(
     kind="M",
     needs=("facts.update",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(lost,),

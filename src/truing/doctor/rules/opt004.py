@@ -19,7 +19,6 @@ References: https://arxiv.org/abs/1711.05101
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -28,35 +27,22 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """The rate of the step, and the declared one of this step, or else the peak."""
-
-    rate: float
-    declared: float
-    exact: bool
-
-
-def measure(step: Step) -> Measured:
-    """Compare the optimizer's rate with the recipe's."""
-    setup, rate = step.setup, step.metrics["lr"]
-    assert setup.learning_rate is not None
-    if setup.schedule is None or setup.warmup_steps is None or setup.steps is None:
-        return Measured(rate, setup.learning_rate, exact=False)
-    declared = (setup.learning_rate, setup.steps, setup.warmup_steps, setup.schedule)
-    return Measured(rate, declared_rate(step.step, *declared), exact=True)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference from the schedule; without one, a rate above the peak."""
-    above = measured.rate > measured.declared * (1 + 1e-6)
-    if above or (measured.exact and measured.rate < measured.declared * (1 - 1e-6)):
+    setup, rate, exact = step.setup, step.metrics["lr"], False
+    declared = setup.learning_rate
+    assert declared is not None
+    if setup.schedule is not None and setup.warmup_steps is not None and setup.steps is not None:
+        declared = declared_rate(step.step, declared, setup.steps, setup.warmup_steps, setup.schedule)
+        exact = True
+    if rate > declared * (1 + 1e-6) or (exact and rate < declared * (1 - 1e-6)):
         yield Claim(
             Verdict.PROVEN,
-            f"the learning rate is {measured.rate / measured.declared:.3g} times the declared one"
-            if measured.declared
+            f"the learning rate is {rate / declared:.3g} times the declared one"
+            if declared
             else "the learning rate is above 0, and 0 is declared",
-            got=f"{measured.rate:.6g}",
-            expected=f"{'' if measured.exact else 'at most '}{measured.declared:.6g}",
+            got=f"{rate:.6g}",
+            expected=f"{'' if exact else 'at most '}{declared:.6g}",
             specificity=2.3,  # more than settings that OPT003 reads, of which the rate is one
         )
 
@@ -83,7 +69,6 @@ RULE = Rule(
     kind="E",
     needs=("metrics.lr", "setup.learning_rate"),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(warming_up, declared),

@@ -27,7 +27,7 @@ References: https://github.com/huggingface/trl/issues/3452, https://arxiv.org/ab
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from itertools import takewhile
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -44,34 +44,6 @@ HALF = 0.5
 
 SPREADS = ("advantage/max_abs", "group/zero_variance_share", "reward/any_std", "reward/std")
 """What tells whether rewards differ: the first that is known counts."""
-
-
-class Measured(NamedTuple):
-    """Steps in a row with a signal and no gradient."""
-
-    without: int
-    signal: str  # of this step, as text
-    chance: float  # bound on the probability that they had no signal: 0 if each record is of one step
-    unknown: bool  # whether this step has no gradient, and nothing tells whether it has a signal
-
-
-def measure(step: Step) -> Measured:
-    """Count back from this step."""
-    numbers = [step.metrics, *(past.metrics for past in reversed(step.latest))]
-    supervised = step.setup.algo in ("sft", "rft")
-    without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
-    for each in numbers:
-        if each.get("grad/norm") != 0 or not _has_signal(each, supervised):
-            break
-        without += 1
-        chance *= each.get("group/zero_variance_share", HALF)
-    known = supervised or any(_known(step.metrics, name) for name in SPREADS)
-    return Measured(
-        without,
-        "demonstrations" if supervised else _signal(step.metrics),
-        0.0 if supervised else chance,  # demonstrations always have a signal
-        step.metrics["grad/norm"] == 0 and not known,
-    )
 
 
 def _known(numbers: Mapping[str, float], name: str) -> bool:
@@ -106,15 +78,25 @@ def _signal(numbers: Mapping[str, float]) -> str:
     return f"rewards that differ by {numbers.get(name, 0.0):.3g} (their deviation)"
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim several steps in a row: a single one may be chance."""
-    if measured.unknown:
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim several steps in a row with a signal and no gradient: a single one may be chance."""
+    supervised = step.setup.algo in ("sft", "rft")
+    if step.metrics["grad/norm"] == 0 and not (supervised or any(_known(step.metrics, x) for x in SPREADS)):
         yield Claim(Verdict.NOT_CHECKED, "whether rewards differ, beside a gradient norm of exactly 0")
-    if measured.without >= STEPS and measured.chance < CHANCE:
+    without = list(
+        takewhile(
+            lambda each: each.get("grad/norm") == 0 and _has_signal(each, supervised),
+            [step.metrics, *(past.metrics for past in reversed(step.latest))],
+        )
+    )
+    # that they had no signal, which demonstrations always have, and records of one step show
+    chance = math.prod(each.get("group/zero_variance_share", HALF) for each in without)
+    if len(without) >= STEPS and (supervised or step.setup.logged_every == 1 or chance < CHANCE):
+        signal = "demonstrations" if supervised else _signal(step.metrics)
         yield Claim(
             Verdict.SUSPECT,
-            f"{measured.without} steps in a row had a signal, and a gradient of exactly 0",
-            got=f"a norm of 0 beside {measured.signal}",
+            f"{len(without)} steps in a row had a signal, and a gradient of exactly 0",
+            got=f"a norm of 0 beside {signal}",
             expected="a gradient: without one no weight learns, at any learning rate",
             specificity=1.5,
         )
@@ -158,7 +140,6 @@ RULE = Rule(
     kind="S",
     needs=("metrics.grad/norm",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(nothing_trained, equal, every_fifth),

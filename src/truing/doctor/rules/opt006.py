@@ -29,8 +29,8 @@ References: https://arxiv.org/abs/1604.06174, docs/control.md
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -63,98 +63,56 @@ FAR = 0.25
 tokens changes less."""
 
 
-class Measured(NamedTuple):
-    """Two gradients of the same samples."""
-
-    difference: float  # length of their difference
-    plain: float  # length of the plain gradient
-    trainer: float
-    cosine: float
-    null: float  # length of the trainer's difference from itself
-    pulled: float  # sum of absolute token gradients
-    rows: int
-    device: str
-    rounding: float | None = None  # length of the change by random rounding; None in float32
-    attention: float = 0.0  # length of the last digit of attention scores; in float32
-    other_routes: bool = (
-        False  # whether the trainer takes other experts than a plain forward, or other scores
-    )
-
-    @property
-    def sure(self) -> bool:
-        """Return whether it is float32, or another precision with a large difference.
-
-        With wrong routes it is their result (SMP012), and the angle says nothing of the loss.
-        """
-        if self.other_routes:
-            return False
-        if self.rounding is None:
-            return computes_in_float32(self.device)
-        return self.difference > max(proof_multiples(self.device) * self.rounding, FAR * self.plain)
-
-
-def measure(step: Step) -> Sequence[tuple[str, Measured]]:
-    """Read the comparisons recorded with the step: of the loss, and of the value loss."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim two thousandths, or twenty times the trainer's difference from itself; of both losses."""
     fact, other_routes = step.facts["gradient"], are_routes_wrong(step)
-    found = {"gradient": fact} | ({"value loss's gradient": fact["values"]} if "values" in fact else {})
-    return [(name, compared(each)._replace(other_routes=other_routes)) for name, each in found.items()]
+    losses = {"gradient": fact} | ({"value loss's gradient": fact["values"]} if "values" in fact else {})
+    for name, each in losses.items():
+        if differ(each):
+            # wrong routes are the cause themselves (SMP012), and the angle says nothing of the loss
+            yield Claim(
+                Verdict.PROVEN if is_sure(each) and not other_routes else Verdict.SUSPECT,
+                f"the {name} of {with_count(each['rows'], 'sample')} differs from a plain"
+                f" backward{reading(each)}",
+                got=f"a length of {each['trainer']:.3g}, cosine {each.get('cosine', math.nan):.3g},"
+                f" {each['difference']:.3g} apart",
+                expected=f"a length of {each['norm']:.3g}; the trainer differs from itself by"
+                f" {each.get('null', 0.0):.2g}",
+                specificity=0.8,
+            )
 
 
-def compared(known: Mapping[str, Any]) -> Measured:
-    """Return the two recorded gradients."""
-    return Measured(
-        difference=known["difference"],
-        plain=known["norm"],
-        trainer=known["trainer"],
-        cosine=known.get("cosine", math.nan),
-        null=known.get("null", 0.0),
-        pulled=known["pulled"],
-        rows=known["rows"],
-        device=known["device"],
-        rounding=known.get("rounding"),
-        attention=known.get("attention", 0.0),
-    )
+def is_sure(fact: Mapping[str, Any]) -> bool:
+    """Return whether gradients are of float32, or of another precision with a large difference."""
+    if "rounding" not in fact:
+        return computes_in_float32(fact["device"])
+    least = max(proof_multiples(fact["device"]) * fact["rounding"], FAR * fact["norm"])
+    return fact["difference"] > least
 
 
-def judge(gradients: Sequence[tuple[str, Measured]]) -> Iterator[Claim]:
-    """Claim two thousandths, or twenty times the trainer's difference from itself."""
-    for name, measured in ((name, each) for name, each in gradients if differ(each)):
-        yield Claim(
-            Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
-            f"the {name} of {with_count(measured.rows, 'sample')} differs from a plain"
-            f" backward{reading(measured)}",
-            got=f"a length of {measured.trainer:.3g}, cosine {measured.cosine:.3g},"
-            f" {measured.difference:.3g} apart",
-            expected=f"a length of {measured.plain:.3g}; the trainer differs from itself by"
-            f" {measured.null:.2g}",
-            specificity=0.8,
-        )
-
-
-def differ(measured: Measured, relative: float = RELATIVE, coarse_times: float = COARSE_TIMES) -> bool:
-    """Return whether the difference exceeds rounding."""
-    relative = min(relative, MEASURED) if measured.null else relative
-    least = max(relative * measured.plain, RELATIVE * FLOOR * measured.pulled)
-    if measured.rounding is None:
-        least = max(least, TIMES * measured.null, ATTENTION_TIMES * measured.attention)
+def differ(fact: Mapping[str, Any], relative: float = RELATIVE, coarse_times: float = COARSE_TIMES) -> bool:
+    """Return whether the difference of two gradients exceeds rounding."""
+    null = fact.get("null", 0.0)
+    relative = min(relative, MEASURED) if null else relative
+    least = max(relative * fact["norm"], RELATIVE * FLOOR * fact["pulled"])
+    if "rounding" in fact:
+        least = max(least, coarse_times * max(fact["rounding"], null))
     else:
-        least = max(least, coarse_times * max(measured.rounding, measured.null))
-    return measured.pulled >= NOTHING and measured.difference > least
+        least = max(least, TIMES * null, ATTENTION_TIMES * fact.get("attention", 0.0))
+    return fact["pulled"] >= NOTHING and fact["difference"] > least
 
 
-def reading(measured: Measured) -> str:
+def reading(fact: Mapping[str, Any]) -> str:
     """Return the diagnosis from angle and length, as text."""
-    if measured.trainer < 1e-6 * measured.plain:
+    plain, trainer, difference = fact["norm"], fact["trainer"], fact["difference"]
+    cosine = fact.get("cosine", math.nan)
+    if trainer < 1e-6 * plain:
         return ": it is 0, as with a detached loss"
-    if (
-        measured.plain
-        and abs(measured.difference - abs(measured.trainer - measured.plain)) < 0.1 * measured.difference
-    ):
-        times = measured.trainer / measured.plain
-        return f": it is {times:.3g} times as long, as with a wrong denominator or weight"
-    if measured.cosine < -0.9:
+    if plain and abs(difference - abs(trainer - plain)) < 0.1 * difference:
+        return f": it is {trainer / plain:.3g} times as long, as with a wrong denominator or weight"
+    if cosine < -0.9:
         return ": it has the opposite direction, as with a wrong sign"
-    if abs(measured.cosine) < 0.1:
+    if abs(cosine) < 0.1:
         return ": the two are orthogonal, as with other samples"
     return ": a part is missing, from other samples, or random as with dropout"
 
@@ -208,7 +166,6 @@ RULE = Rule(
     kind="M",
     needs=("facts.gradient",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(bfloat16, rounded, diverging, certain, a_kl_alone_at_the_start),

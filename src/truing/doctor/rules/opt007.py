@@ -19,7 +19,6 @@ References: https://arxiv.org/abs/2106.09685
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -27,26 +26,15 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Digests of the frozen weights."""
-
-    digest: str
-    declared: str
-
-
-def measure(step: Step) -> Measured:
-    """Return the digest now, and the recorded one."""
-    return Measured(step.facts["frozen"]["digest"], step.facts["frozen"]["declared"])
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim unequal digests."""
-    if measured.digest != measured.declared:
+    frozen = step.facts["frozen"]
+    if frozen["digest"] != frozen["declared"]:
         yield Claim(
             Verdict.PROVEN,
             "frozen weights have changed",
-            got=measured.digest,
-            expected=measured.declared,
+            got=frozen["digest"],
+            expected=frozen["declared"],
             specificity=2.5,
         )
 
@@ -68,7 +56,6 @@ RULE = Rule(
     needs=("facts.frozen",),
     taints=("sft", "policy", "reference"),
     applies=lambda step: step.setup.lora is not False,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(still,),

@@ -20,7 +20,6 @@ References: https://arxiv.org/abs/1211.5063
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -31,35 +30,20 @@ ROUNDING, DIGITS = 1e-3, 8
 """Of the norm; and as many units in the last place of the gradient."""
 
 
-class Measured(NamedTuple):
-    """Norms of the gradient: as measured, at the optimizer, and the declared maximum."""
-
-    found: float
-    got: float
-    largest: float
-    eps: float  # the machine epsilon of the coarsest gradient type
-    part: str = ""  # of what
-
-
-def measure(step: Step) -> Measured:
-    """Read the recorded norms."""
-    assert step.setup.max_grad_norm is not None
-    clip = step.facts["clip"]
-    found = clip.get("before", step.metrics["grad/norm"])
-    return Measured(found, clip["norm"], step.setup.max_grad_norm, clip["eps"], clip.get("part", ""))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a norm that does not follow from the other."""
-    expected = min(measured.found, measured.largest)
-    if abs(measured.got - expected) > max(ROUNDING, DIGITS * measured.eps) * expected:
-        missing = measured.got > measured.largest
-        what = "was not clipped" if missing else "changed before the optimizer step"
+    clip, largest = step.facts["clip"], step.setup.max_grad_norm
+    assert largest is not None
+    found = clip.get("before", step.metrics["grad/norm"])
+    expected = min(found, largest)
+    if abs(clip["norm"] - expected) > max(ROUNDING, DIGITS * clip["eps"]) * expected:
+        part = f" {clip['part']}" if "part" in clip else ""
+        what = "was not clipped" if clip["norm"] > largest else "changed before the optimizer step"
         yield Claim(
             Verdict.PROVEN,
-            f"the gradient{measured.part and ' ' + measured.part} {what}",
-            got=f"a norm of {measured.got:.4g} at the optimizer",
-            expected=f"{expected:.4g}, of {measured.found:.4g} clipped to {measured.largest:.4g}",
+            f"the gradient{part} {what}",
+            got=f"a norm of {clip['norm']:.4g} at the optimizer",
+            expected=f"{expected:.4g}, of {found:.4g} clipped to {largest:.4g}",
             specificity=2,
         )
 
@@ -97,7 +81,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.clip", "metrics.grad/norm", "setup.max_grad_norm"),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(small, bfloat16),

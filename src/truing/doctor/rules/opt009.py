@@ -31,16 +31,16 @@ take part in the average: `no_sync` was left on, or the forward was that of the 
 References: https://huggingface.co/blog/gradient_accumulation, docs/control.md
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.rounding_tolerance import least_effect, proof_multiples
 from truing.doctor.rule import Rule
-from truing.doctor.rules.opt006 import Measured as Gradients
-from truing.doctor.rules.opt006 import compared, differ, reading
+from truing.doctor.rules.opt006 import differ, is_sure, reading
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
@@ -54,83 +54,56 @@ MOVED = 1e-4
 """Nats per unit of token gradient by which log-probabilities move: far beyond unmeasured rounding."""
 
 
-class Measured(NamedTuple):
-    """The optimizer's gradient, and weights that lack one."""
-
-    gradients: Gradients
-    free: float  # Σ |token gradient| (1 − p)
-    weight: str  # log-probabilities depend on it, and it has no gradient; "" without one
-    moved: float  # nats per unit of token gradient, by a small change of that weight
-    silent: int  # weights without a gradient
-    least: float  # nats per unit of token gradient beyond rounding
-    ranks: int
-    alone: list[int]  # ranks whose gradient is that of their own samples
-    sure: bool = False  # whether that effect is proof
-
-
-def measure(step: Step) -> Measured:
-    """Read the recorded comparison with the sum over samples."""
-    known = step.facts["row_gradients"]
-    cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
-    least = least_effect(step, cut, MOVED)
-    gradients, ranks = compared(known), known.get("ranks", 1)
-    alone = [
-        rank
-        for rank, own in enumerate(known.get("own", []))
-        if not differ(compared(known | own), RELATIVE, MEAN_MULTIPLES)
-    ]
-    cause = (cut["weight"], cut["moved"], cut["silent"], least)
-    sure = gradients.sure
-    if "rounding" in cut:
-        sure = cut["moved"] > proof_multiples(known["device"]) * cut["rounding"]
-    return Measured(gradients, known["free"], *cause, ranks, alone, sure)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim two thousandths: rounding is a thousand times smaller."""
-    gradients = measured.gradients
-    verdict = Verdict.PROVEN if gradients.sure else Verdict.SUSPECT
-    if differ(gradients, RELATIVE, MEAN_MULTIPLES):
+    fact = step.facts["row_gradients"]
+    verdict = Verdict.PROVEN if is_sure(fact) else Verdict.SUSPECT
+    if differ(fact, RELATIVE, MEAN_MULTIPLES):
+        rounding = f"; rounding changes {fact['rounding']:.2g} of it" if "rounding" in fact else ""
         yield Claim(
             verdict,
-            f"the optimizer's gradient is not the sum over its {with_count(gradients.rows, 'sample')}"
-            f"{_of_ranks(measured) or reading(gradients)}",
-            got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
-            f" {gradients.difference:.3g} apart",
-            expected=f"a length of {gradients.plain:.3g}"
-            + ("" if gradients.rounding is None else f"; rounding changes {gradients.rounding:.2g} of it"),
+            f"the optimizer's gradient is not the sum over its {with_count(fact['rows'], 'sample')}"
+            f"{_of_ranks(fact) or reading(fact)}",
+            got=f"a length of {fact['trainer']:.3g}, cosine {fact.get('cosine', math.nan):.3g},"
+            f" {fact['difference']:.3g} apart",
+            expected=f"a length of {fact['norm']:.3g}{rounding}",
             specificity=1,
         )
-    elif gradients.plain == gradients.trainer == 0 and measured.free > FREE:
+    elif fact["norm"] == fact["trainer"] == 0 and fact["free"] > FREE:
         yield Claim(
             verdict,
-            f"{gradients.rows} samples have token gradients, and no trained weight has a gradient",
+            f"{fact['rows']} samples have token gradients, and no trained weight has a gradient",
             got="0 at all of them",
             expected="a gradient: the answers depend on trained weights",
             specificity=1.5,
         )
-    if measured.moved > measured.least:
+    if (cut := fact.get("missing_gradient")) and cut["moved"] > least_effect(step, cut, MOVED):
+        if "rounding" in cut:
+            sure = cut["moved"] > proof_multiples(fact["device"]) * cut["rounding"]
+            verdict = Verdict.PROVEN if sure else Verdict.SUSPECT
         yield Claim(
-            Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
-            f"no gradient reaches {measured.weight}, although the answers depend on it: the path is cut",
-            got=f"0 at {measured.silent} weights; changing this one by a hundredth moves log-probabilities by"
-            f" {measured.moved:.2g} nats",
+            verdict,
+            f"no gradient reaches {cut['weight']}, although the answers depend on it: the path is cut",
+            got=f"0 at {cut['silent']} weights; changing this one by a hundredth moves log-probabilities by"
+            f" {cut['moved']:.2g} nats",
             expected="a gradient for each weight with an effect",
             specificity=2,
         )
 
 
-def _of_ranks(measured: Measured) -> str:
+def _of_ranks(fact: Mapping[str, Any]) -> str:
     """Return the diagnosis from what ranks average, as text; "" if it is another one."""
-    ranks, times = measured.ranks, measured.gradients.trainer / (measured.gradients.plain or 1.0)
+    ranks, times = fact.get("ranks", 1), fact["trainer"] / (fact["norm"] or 1.0)
     if ranks == 1:
         return ""
-    if measured.alone:
-        which = ", ".join(map(str, measured.alone))
+    own = [differ({**fact, **each}, RELATIVE, MEAN_MULTIPLES) for each in fact.get("own", [])]
+    if alone := [str(rank) for rank, differs in enumerate(own) if not differs]:
+        which = ", ".join(alone)
         return f" of all {ranks} ranks: on rank {which} it is that of the rank's own samples, not averaged"
-    if abs(times / ranks - 1) < RELATIVE and measured.gradients.cosine > 1 - RELATIVE:
+    parallel = fact.get("cosine", math.nan) > 1 - RELATIVE
+    if abs(times / ranks - 1) < RELATIVE and parallel:
         return f" of all {ranks} ranks: it is {ranks} times as long, as with a sum over ranks, not an average"
-    if abs(times * ranks - 1) < RELATIVE and measured.gradients.cosine > 1 - RELATIVE:
+    if abs(times * ranks - 1) < RELATIVE and parallel:
         return f" of all {ranks} ranks: it is 1/{ranks} as long, as with a second average over ranks"
     return ""
 
@@ -179,7 +152,6 @@ RULE = Rule(
     kind="M",
     needs=("facts.row_gradients",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(another_order, rounded, hidden_by_rounding, certain, of_noise),

@@ -22,8 +22,6 @@ References: https://arxiv.org/abs/1711.05101, https://arxiv.org/abs/2307.05695
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -32,33 +30,25 @@ from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Digests after the previous step and before this one; both "" without a previous one."""
-
-    left: str
-    found: str
-    changed: int  # optimizer steps of this step with other moments than the step before left
-
-
-def measure(step: Step) -> Measured:
-    """Compare digests of the same part of the moments, after one step and before the next."""
-    now = step.facts["moments"]
-    before = [each for each in step.past_of_stage if each.step == step.step - 1 and "moments" in each.facts]
-    left = before[-1].facts["moments"].get("next", "") if before else ""
-    return Measured(left, now["before"] if left else "", now["changed"])
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any write into the moments between two steps."""
-    if measured.left != measured.found or measured.changed:
-        whose = "optimizer step" if measured.left == measured.found else "step"
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any write into the moments between two steps, or two optimizer steps."""
+    now, before = step.facts["moments"], step.previous.facts if step.previous else {}
+    left = before["moments"].get("next", "") if "moments" in before else ""
+    what = "the optimizer's moments differ from those after the previous"
+    if left and left != now["before"]:
         yield Claim(
             Verdict.PROVEN,
-            f"the optimizer's moments differ from those after the previous {whose}",
-            got=f"digest {measured.found}"
-            if whose == "step"
-            else f"{measured.changed} optimizer steps with other moments",
-            expected=f"digest {measured.left}" if whose == "step" else "none",
+            f"{what} step",
+            got=f"digest {now['before']}",
+            expected=f"digest {left}",
+            specificity=2.5,
+        )
+    elif now["changed"]:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{what} optimizer step",
+            got=f"{now['changed']} optimizer steps with other moments",
+            expected="none",
             specificity=2.5,
         )
 
@@ -68,7 +58,7 @@ def _second(left: str, moments: str, changed: int = 0) -> Step:
     weights = {"before": "x", "after": "y", "next": "y"}
     earlier = past_step(0, facts={"weights": weights, "moments": {"before": "o", "changed": 0, "next": left}})
     now = {"moments": {"before": moments, "changed": changed, "next": "z"}}
-    return drawn_by(replace(changed_step(example_step(), past=[earlier], facts=now), step=1), "a", 1)
+    return drawn_by(changed_step(example_step(), past=[earlier], facts=now), "a", 1)
 
 
 def example() -> Step:
@@ -94,7 +84,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.moments",),
     taints=("sft", "policy", "critic"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(same_moments, first_of_stage),

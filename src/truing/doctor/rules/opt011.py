@@ -24,7 +24,6 @@ References: https://arxiv.org/abs/1707.06347, docs/control.md
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -32,46 +31,27 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Batch(NamedTuple):
-    """Usage counts of the samples of one batch."""
-
-    rows: Sequence[int]  # how many were used 0, 1, 2, … times
-    allowed: int  # declared optimizer steps for each sample
-    whole: bool  # whether all optimizer steps of the batch are over
-    twice: Sequence[str]  # samples used more than once by one optimizer step
-    most: str
-    least: str
-    other_minibatches: Sequence[int] = ()  # optimizer steps, from 0, with other samples than the seed gives
-
-
-def measure(step: Step) -> list[Batch]:
-    """Read the counts recorded with the step."""
-    return [Batch(**each) for each in step.facts["sample_usage"]]
-
-
-def judge(batches: list[Batch]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim samples with other counts than declared."""
-    for batch in batches:
-        counts = ", ".join(f"{rows} samples {times} times" for times, rows in enumerate(batch.rows) if rows)
+    for batch in step.facts["sample_usage"]:
+        rows, allowed = batch["rows"], batch["allowed"]  # how many samples are in 0, 1, 2 … optimizer steps
         wrong = {
-            f"sample {', '.join(batch.twice)} is in one optimizer step more than once": bool(batch.twice),
-            f"sample {batch.most} was trained again after the optimizer steps of its batch": len(batch.rows)
-            > batch.allowed + 1,
-            f"sample {batch.least} was trained less often than others of its batch": batch.whole
-            and any(batch.rows[: batch.allowed]),
+            f"sample {', '.join(batch['twice'])} is in one optimizer step more than once": batch["twice"],
+            f"sample {batch['most']} was trained again after the optimizer steps of its batch": len(rows)
+            > allowed + 1,
+            f"sample {batch['least']} was trained less often than others of its batch": batch["whole"]
+            and any(rows[:allowed]),
         }
         if what := [each for each, true in wrong.items() if true]:
             yield Claim(
                 Verdict.PROVEN,
                 what[0],
-                got=counts,
-                expected=f"each sample in {batch.allowed} optimizer step{'s' * (batch.allowed > 1)}, once"
-                " in each",
+                got=", ".join(f"{count} samples {times} times" for times, count in enumerate(rows) if count),
+                expected=f"each sample in {allowed} optimizer step{'s' * (allowed > 1)}, once in each",
                 specificity=2.6,
             )
-
-        if batch.other_minibatches:
-            numbers = ", ".join(str(number + 1) for number in batch.other_minibatches)
+        if other := batch.get("other_minibatches"):
+            numbers = ", ".join(str(number + 1) for number in other)
             yield Claim(
                 Verdict.PROVEN,
                 "minibatches are not those that the seed gives",
@@ -114,7 +94,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.sample_usage",),
     taints=("sft", "policy", "critic"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(passes, to_come),

@@ -18,8 +18,6 @@ References: https://arxiv.org/abs/2505.24298, docs/control.md
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -28,34 +26,21 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Samples of an earlier step."""
-
-    again: tuple[str, ...]
-    rows: int  # compared
-    update: int  # the earlier one, from 0
-
-
-def measure(step: Step) -> Measured:
-    """Find names of an earlier step's batch."""
-    names = {name: None for name, *_ in step.facts["batch"]["rows"]}  # in order
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim names of an earlier step's batch."""
+    names = dict.fromkeys(name for name, *_ in step.facts["batch"]["rows"])  # in order
     for earlier in step.past_of_stage:
-        rows = earlier.facts.get("batch", {"rows": ()})["rows"]
-        if known := {name for name, *_ in rows if name in names}:
-            return Measured(tuple(name for name in names if name in known), len(names), earlier.step)
-    return Measured((), len(names), -1)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim repeated names."""
-    if measured.again:
-        yield Claim(
-            Verdict.PROVEN,
-            f"samples of step {measured.update + 1} are trained again",
-            got=f"{len(measured.again)} of {measured.rows} samples, such as {measured.again[0]}",
-            expected="samples sampled for this step",
-            specificity=2.7,
-        )
+        rows = earlier.facts["batch"]["rows"] if "batch" in earlier.facts else ()
+        known = {name for name, *_ in rows}
+        if again := [name for name in names if name in known]:
+            yield Claim(
+                Verdict.PROVEN,
+                f"samples of step {earlier.step + 1} are trained again",
+                got=f"{len(again)} of {len(names)} samples, such as {again[0]}",
+                expected="samples sampled for this step",
+                specificity=2.7,
+            )
+            return
 
 
 def batched(step: Step, number: int, names: str, total: int | None = 24, alike: int | None = None) -> Step:
@@ -75,15 +60,13 @@ def batched(step: Step, number: int, names: str, total: int | None = 24, alike: 
 def example() -> Step:
     """The second step trains the first step's batch."""
     step = batched(example_step(), 0, "grpo/0/")
-    return changed_step(replace(step, step=1), past=[past_step(0, facts={"batch": step.facts["batch"]})])
+    return changed_step(step, past=[past_step(0, facts={"batch": step.facts["batch"]})])
 
 
 def next_epoch() -> Step:
     """The same tasks, an epoch later."""
     earlier = batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
-    return changed_step(
-        replace(batched(example_step(), 1, "grpo/1/"), step=1), past=[past_step(0, facts={"batch": earlier})]
-    )
+    return changed_step(batched(example_step(), 1, "grpo/1/"), past=[past_step(0, facts={"batch": earlier})])
 
 
 RULE = Rule(
@@ -93,7 +76,6 @@ RULE = Rule(
     needs=("facts.batch",),
     taints=("sft", "policy", "critic"),
     applies=lambda step: step.setup.trainer == "truing",
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(next_epoch,),

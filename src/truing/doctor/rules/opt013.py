@@ -23,7 +23,7 @@ References: docs/control.md, https://spinningup.openai.com/en/latest/algorithms/
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import takewhile
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -34,43 +34,32 @@ SUSPECTED, SURE = 5, 20
 """Steps in a row for a claim, and for proof."""
 
 
-class Measured(NamedTuple):
-    """Skipped steps."""
-
-    held: int  # in a row, including this one
-    updates: int  # of the stage, so far
-    ends: bool  # whether the stage ends here
-    kl: float | None  # nats per token, to the reference
-
-
-def measure(step: Step) -> Measured:
-    """Count back from this step to the last one with an optimizer step."""
-    updates = [each.metrics for each in step.latest]
-    skipped = int(_is_skipped(step.metrics))
-    while skipped and skipped <= len(updates) and _is_skipped(updates[-skipped]):
-        skipped += 1
-    ends = step.step + 1 == step.setup.steps
-    return Measured(skipped, step.updates_before + 1, ends, step.metrics.get("kl_all/k3"))
-
-
 def _is_skipped(numbers: Mapping[str, float]) -> bool:
     """Return whether a gate skipped every optimizer step: then there is no norm."""
     return numbers.get("gate/held_back", 0.0) > 0 and "grad/norm" not in numbers
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a row of skipped steps: without a change the next one is skipped too."""
-    if measured.held < SUSPECTED:
+    held, updates = skipped_steps(step), step.updates_before + 1
+    if held < SUSPECTED:
         return
-    half = measured.ends and 2 * measured.held >= measured.updates
-    kl = "" if measured.kl is None else f"; the KL to the reference is {measured.kl:.3g} nats per token"
+    half = step.step + 1 == step.setup.steps and 2 * held >= updates
+    kl = step.metrics.get("kl_all/k3")
+    reference = "" if kl is None else f"; the KL to the reference is {kl:.3g} nats per token"
     yield Claim(
-        Verdict.PROVEN if measured.held >= SURE or half else Verdict.SUSPECT,
-        f"the last {measured.held} of {measured.updates} steps were all skipped{kl}",
+        Verdict.PROVEN if held >= SURE or half else Verdict.SUSPECT,
+        f"the last {held} of {updates} steps were all skipped{reference}",
         got="no weight has changed since",
         expected="a gate that skips some batches, and passes others",
         specificity=4,
     )
+
+
+def skipped_steps(step: Step) -> int:
+    """Return the skipped steps in a row, this one included."""
+    numbers = [step.metrics, *(each.metrics for each in reversed(step.latest))]
+    return len(list(takewhile(_is_skipped, numbers)))
 
 
 def _skipped(times: int, trained_before: int = 0) -> Step:
@@ -101,7 +90,6 @@ RULE = Rule(
     needs=("policy_mask",),
     taints=("policy",),
     applies=lambda step: "gate/held_back" in step.metrics,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(now_and_then,),

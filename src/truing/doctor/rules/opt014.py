@@ -27,7 +27,6 @@ References: https://pytorch.org/docs/stable/notes/autograd.html, docs/control.md
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -43,101 +42,62 @@ MOVED = 1e-4
 """Nats per unit of token gradient, far beyond unmeasured rounding."""
 
 
-class Measured(NamedTuple):
-    """Gradients of the backward passes, and at the optimizer."""
-
-    weights: int
-    wrong: tuple[str, ...]  # the first with a different gradient
-    count: int
-    relative: float  # difference of the first, relative to its length
-    foreign: tuple[str, ...]  # weights with a gradient from no backward pass
-    steps: int  # of the optimizer, in the step
-    calls: int  # of the optimizer
-    factors: dict[str, tuple[float, float]]
-    """Median factor on the policy's and the critic's gradients, and the declared clip's; NaN if unknown."""
-    ranks: int
-    cut: str  # a weight without a gradient in a pass whose samples depend on it; "" without one
-    moved: float  # nats per unit of token gradient, by a small change of it
-    silent: int
-    least: float  # nats per unit of token gradient beyond rounding
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    known = step.facts["backward_sums"]
-    cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
-    factors = {
-        part: (math.nan if known.get(factor) is None else known[factor], _clip(step, norm))
-        for part, factor, norm in PARTS
-    }
-    return Measured(
-        known["weights"],
-        tuple(known["wrong"]),
-        known["count"],
-        known["relative"],
-        tuple(known["foreign"]),
-        known["steps"],
-        known["calls"],
-        factors,
-        known.get("ranks", 1),
-        cut["weight"],
-        cut["moved"],
-        cut["silent"],
-        least_effect(step, cut, MOVED),
-    )
-
-
-PARTS = (
-    ("all gradients", "factor", "grad/norm"),
-    ("all gradients of the critic", "critic_factor", "grad/critic_norm"),
-)
-"""Parts that are clipped by themselves, with the names of their factor and their norm."""
-
-
 def _clip(step: Step, norm: str) -> float:
     most, length = step.setup.max_grad_norm, step.metrics.get(norm, math.nan)
     return min(1.0, most / length) if most is not None and length > 0 else math.nan
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference, and a factor other than the clip's."""
-    of_ranks = " of all ranks" if measured.ranks > 1 else ""
-    if measured.count:
+    fact = step.facts["backward_sums"]
+    ranks, cut = fact.get("ranks", 1), fact.get("missing_gradient")
+    if fact["count"]:
+        of_ranks = " of all ranks" if ranks > 1 else ""
         yield _claim(
-            f"{measured.count} of {with_count(measured.weights, 'weight')} have another gradient than the sum"
-            f" of the backward passes{of_ranks}, such as {measured.wrong[0]}",
-            f"a difference of {measured.relative:.3g} of its length",
+            f"{fact['count']} of {with_count(fact['weights'], 'weight')} have another gradient than the sum"
+            f" of the backward passes{of_ranks}, such as {fact['wrong'][0]}",
+            f"a difference of {fact['relative']:.3g} of its length",
             "the sum of the backward passes, times the clip's factor",
         )
-    if measured.foreign:
+    if fact["foreign"]:
         yield _claim(
-            f"{measured.foreign[0]} has a gradient from no backward pass of the step",
-            with_count(len(measured.foreign), "such weight") + " at least",
+            f"{fact['foreign'][0]} has a gradient from no backward pass of the step",
+            with_count(len(fact["foreign"]), "such weight") + " at least",
             "gradients of this step alone: were earlier ones cleared?",
         )
-    if measured.calls > measured.steps:
+    if fact["calls"] > fact["steps"]:
         yield _claim(
             "the optimizer ran more often than the step declares",
-            with_count(measured.calls, "step"),
-            f"{measured.steps}, one for each minibatch",
+            with_count(fact["calls"], "step"),
+            f"{fact['steps']}, one for each minibatch",
         )
-    for part, (factor, clip) in measured.factors.items():
-        if abs(factor - clip) > CLIP * clip:
-            averaged = measured.ranks > 1 and abs(factor * measured.ranks - clip) < CLIP * clip
+    yield from _factors(step, ranks)
+    if cut and cut["moved"] > least_effect(step, cut, MOVED):
+        yield _claim(
+            f"a backward pass gave {cut['weight']} no gradient, although its samples depend on it: the path"
+            " is cut",
+            f"no gradient at {with_count(cut['silent'], 'weight')}; changing this one by a hundredth moves"
+            f" log-probabilities by {cut['moved']:.2g} nats",
+            "a gradient in each backward pass",
+        )
+
+
+def _factors(step: Step, ranks: int) -> Iterator[Claim]:
+    """Claim a median factor of the gradients of policy or critic that is not the declared clip's."""
+    fact = step.facts["backward_sums"]
+    for part, factor, norm in (
+        ("all gradients", fact["factor"], "grad/norm"),
+        ("all gradients of the critic", fact.get("critic_factor"), "grad/critic_norm"),
+    ):
+        clip = _clip(step, norm)
+        if factor is not None and abs(factor - clip) > CLIP * clip:
+            averaged = ranks > 1 and abs(factor * ranks - clip) < CLIP * clip
             what = (
-                f"{part} were averaged over {measured.ranks} ranks, not summed"
+                f"{part} were averaged over {ranks} ranks, not summed"
                 if averaged
                 else f"{part} were multiplied by another factor than the clip's"
             )
             yield _claim(what, f"{factor:.5g} times the sum of the backward passes", f"{clip:.5g} times")
-    if measured.moved > measured.least:
-        yield _claim(
-            f"a backward pass gave {measured.cut} no gradient, although its samples depend on it: the path is"
-            " cut",
-            f"no gradient at {with_count(measured.silent, 'weight')}; changing this one by a hundredth moves"
-            f" log-probabilities by {measured.moved:.2g} nats",
-            "a gradient in each backward pass",
-        )
 
 
 def _claim(what: str, got: str, expected: str) -> Claim:
@@ -171,7 +131,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.backward_sums",),
     taints=("sft", "policy", "critic"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(clipped, experts),

@@ -23,8 +23,7 @@ References: https://arxiv.org/abs/1710.03740
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -39,45 +38,30 @@ WORDS = re.compile(
 REWARD = re.compile(r"reward|score")
 
 
-class Measured(NamedTuple):
-    """Numbers that must be finite and are not, by the log's own names."""
-
-    not_finite: Mapping[str, float]
-
-
 def must_be_finite(name: str) -> bool:
     """Return whether a number with this name is finite in every healthy step."""
     return WORDS.search(name.lower()) is not None and "explained" not in name  # equal returns have no score
 
 
-def measure(step: Step) -> Measured:
-    """Collect them."""
-    columns = step.setup.columns
-    return Measured(
-        {
-            columns.get(name, name): value
-            for name, value in step.metrics.items()
-            if not math.isfinite(value) and must_be_finite(name)
-        }
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any."""
-    broken = measured.not_finite
-    if not broken:
-        return
-    only_rewards = all(REWARD.search(name) for name in broken)
-    yield Claim(
-        Verdict.SUSPECT,
-        ", ".join(f"{name} is {value:g}" for name, value in broken.items()),
-        expected="finite numbers",
-        remedy="find the rollout whose reward is not a number: a reward function divided by 0, or took a"
-        " logarithm of 0. Advantages of its whole group are NaN, and so is the step"
-        if only_rewards
-        else "",
-        specificity=2,
-    )
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any number that must be finite and is not, by the log's own name."""
+    broken = {
+        step.setup.columns.get(name, name): value
+        for name, value in step.metrics.items()
+        if not math.isfinite(value) and must_be_finite(name)
+    }
+    if broken:
+        only_rewards = all(REWARD.search(name) for name in broken)
+        yield Claim(
+            Verdict.SUSPECT,
+            ", ".join(f"{name} is {value:g}" for name, value in broken.items()),
+            expected="finite numbers",
+            remedy="find the rollout whose reward is not a number: a reward function divided by 0, or took a"
+            " logarithm of 0. Advantages of its whole group are NaN, and so is the step"
+            if only_rewards
+            else "",
+            specificity=2,
+        )
 
 
 def example() -> Step:
@@ -97,7 +81,6 @@ RULE = Rule(
     needs=(),
     taints=("sft", "policy"),
     applies=lambda step: any(must_be_finite(name) for name in step.metrics),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(unmeasured,),

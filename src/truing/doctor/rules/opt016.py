@@ -22,15 +22,12 @@ checkpoint from before it, with a smaller learning rate, a warm-up or a clip of 
 References: https://arxiv.org/abs/1710.03740, https://arxiv.org/abs/2204.02311
 """
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.levels import moving_means
 from truing.doctor.rule import Rule
-from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
@@ -49,45 +46,27 @@ GUESS = (9.5, 13.0)
 LOSSES = ("loss/supervised", "loss/total")
 
 
-class Measured(NamedTuple):
-    """Losses of the stage with one, and the numbers of the steps."""
-
-    losses: Sequence[float]
-    updates: Sequence[int]  # from 1
-
-
-def measure(step: Step) -> Measured:
-    """Read the loss of every step with one."""
-    numbers = [past.step for past in step.past_of_stage] + [step.step]
-    known = [
-        (number + 1, loss)
-        for number, metrics in zip(numbers, history(step), strict=True)
-        if math.isfinite(loss := next((metrics[name] for name in LOSSES if name in metrics), math.nan))
-    ]
-    return Measured([loss for _, loss in known], [number for number, _ in known])
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a loss of 0 that did not shrink, or a jump that lasts."""
-    losses = measured.losses
+    known = step.known(*LOSSES)
+    updates, losses = [*known], [*known.values()]
     if len(losses) < LAST:
         yield Claim(Verdict.NOT_CHECKED, f"the loss of {LAST} steps")
     elif not any(losses[-LAST:]):
-        yield from _zero(measured)
+        yield from _zero(updates, losses)
     elif len(losses) >= 2 * LAST:
-        yield from _jump(measured)
+        yield from _jump(updates, losses)
 
 
-def _zero(measured: Measured) -> Iterator[Claim]:
+def _zero(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     """Claim a loss that is exactly 0, and was not small before."""
-    losses = measured.losses
     start = next((i for i in range(len(losses), 0, -1) if losses[i - 1]), 0)
     if start and abs(losses[start - 1]) < MEMORIZED:
         return
     before = f", after {losses[start - 1]:.4g}" if start else ""
     yield Claim(
         Verdict.SUSPECT,
-        f"the loss is exactly 0 from step {measured.updates[start]} on{before}: no token is trained, or the"
+        f"the loss is exactly 0 from step {updates[start]} on{before}: no token is trained, or the"
         " loss is NaN and is logged as 0",
         got=f"0 in {with_count(len(losses) - start, 'record')}",
         expected="a loss above 0: no model gives every token a probability of 1",
@@ -95,9 +74,9 @@ def _zero(measured: Measured) -> Iterator[Claim]:
     )
 
 
-def _jump(measured: Measured) -> Iterator[Claim]:
+def _jump(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     """Claim a loss that rose by two nats and twofold, and stays."""
-    losses, means = measured.losses, moving_means(measured.losses, LAST)
+    means = moving_means(losses, LAST)
     best, now = min(means[:-LAST]), means[-1]
     if now - best < JUMP or now < JUMP * best or min(losses[-LAST:]) < (best + now) / 2:
         return
@@ -105,9 +84,9 @@ def _jump(measured: Measured) -> Iterator[Claim]:
     guess = GUESS[0] <= now <= GUESS[1]
     yield Claim(
         Verdict.SUSPECT,
-        f"the loss jumped from {best:.3g} to {now:.3g} at step {measured.updates[low[-1] + 1]}, and stays"
+        f"the loss jumped from {best:.3g} to {now:.3g} at step {updates[low[-1] + 1]}, and stays"
         " there" + (": about that of a model that guesses among all tokens" if guess else ""),
-        got=f"{now:.3g} over steps {measured.updates[-LAST]} to {measured.updates[-1]}",
+        got=f"{now:.3g} over steps {updates[-LAST]} to {updates[-1]}",
         expected=f"about {best:.3g}"
         + ("; ln V is 10.4 for 32,000 tokens, and 11.9 for 151,936" if guess else ""),
         specificity=1.5,
@@ -143,7 +122,6 @@ RULE = Rule(
     taints=("sft",),
     applies=lambda step: step.setup.algo in ("sft", "rft"),
     judges_trend=True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(memorized, spike),

@@ -52,12 +52,11 @@ class Weight(NamedTuple):
     target: float
 
 
-def measure(step: Step) -> list[Weight]:
+def _moved_weights(step: Step) -> list[Weight]:
     """Return the controlled weights, after a step that is on record."""
-    before = next((past.metrics for past in step.past_of_stage if past.step == step.step - 1), None)
-    if before is None:
+    if step.previous is None:
         return []
-    setup = step.setup
+    before, setup = step.previous.metrics, step.setup
     found = (_kl(step, before), setup.kl_coef), (_entropy(step, before), setup.entropy_coef)
     return [weight for weight, start in found if weight is not None and not _starts_anew(step, weight, start)]
 
@@ -93,9 +92,9 @@ def _entropy(step: Step, before: Mapping[str, float]) -> Weight | None:
     return Weight("entropy bonus", name, before[name], now, due, due, measured, target)
 
 
-def judge(weights: list[Weight]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim each weight outside its bounds."""
-    for each in weights:
+    for each in _moved_weights(step):
         room = ROUNDING * max(abs(each.high), each.before, 1e-6)
         if not each.low - room <= each.now <= each.high + room:
             due = f"{each.low:.6g}" if each.low == each.high else f"{each.low:.6g} to {each.high:.6g}"
@@ -151,7 +150,6 @@ RULE = Rule(
     needs=("metrics.weight/kl | metrics.weight/entropy",),
     taints=("policy",),
     applies=lambda step: step.setup.kl_target is not None or step.setup.entropy_target is not None,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(followed, at_zero, rolled_back),

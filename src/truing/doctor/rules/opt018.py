@@ -24,8 +24,7 @@ that casts the model after it is loaded.
 References: https://arxiv.org/abs/2106.09685, docs/recipes.md
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -34,41 +33,24 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-class Measured(NamedTuple):
-    """Weights that differ from the declaration, and from the files."""
-
-    declared: int
-    wrong: Sequence[str]  # some, each with what is wrong
-    count: int
-    other: Sequence[str]
-    other_count: int
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["declared_weights"]
-    other = fact.get("other", ()), fact.get("other_count", 0)
-    return Measured(fact["declared"], fact["wrong"], fact["count"], *other)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any weight that is not as declared, or not as in the files."""
-    if measured.count:
+    fact = step.facts["declared_weights"]
+    if count := fact["count"]:
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(measured.count, 'weight')} that {'trains' if measured.count == 1 else 'train'}"
-            f" {'is' if measured.count == 1 else 'are'} not as declared",
-            got="; ".join(measured.wrong),
-            expected=f"the {measured.declared} weights that the recipe trains on this model, in float32",
+            f"{with_count(count, 'weight')} that {'trains' if count == 1 else 'train'}"
+            f" {'is' if count == 1 else 'are'} not as declared",
+            got="; ".join(fact["wrong"]),
+            expected=f"the {fact['declared']} weights that the recipe trains on this model, in float32",
             specificity=4,
         )
-
-    if measured.other_count:
+    if count := fact.get("other_count", 0):
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(measured.other_count, 'weight')} before the first step"
-            f" {'is' if measured.other_count == 1 else 'are'} not as declared",
-            got="; ".join(measured.other),
+            f"{with_count(count, 'weight')} before the first step {'is' if count == 1 else 'are'} not as"
+            " declared",
+            got="; ".join(fact.get("other", ())),
             expected="the numbers of the model's files, in the declared dtype; 0 for B of a new adapter and"
             " the head of a new critic, whose own trunk is the policy's",
             specificity=4.2,
@@ -108,7 +90,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.declared_weights",),
     taints=("sft", "policy", "critic"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_declared,),

@@ -19,49 +19,35 @@ References: docs/control.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 
 CERTAIN = 1e-3
 """Nats: the only possible token has a log-probability of 0 up to rounding."""
 
 
-class Measured(NamedTuple):
-    """Uncertain tokens with an old log-probability of 0."""
-
-    zeros: Places
-    median_ratio: float  # over those tokens
-
-
-def measure(step: Step) -> Measured:
-    """Find exact zeros among uncertain tokens under the policy loss."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim probabilities of exactly 1 that neither sampler nor trainer computed."""
     old_N, new_N = step.tokens["old_logprob"], step.tokens["new_logprob"]
     sampler_N = step.tokens.get("sampler_logprob", new_N)
     uncertain_N = (new_N.abs() > CERTAIN) & ~(sampler_N.abs() <= CERTAIN) | (sampler_N.abs() > CERTAIN)
     zero_N = step.tokens["policy_mask"] & (old_N == 0) & uncertain_N
-    ratio_N = new_N[zero_N].exp()
-    ratio_N = ratio_N[~ratio_N.isnan()]
-    median = float(ratio_N.median()) if len(ratio_N) else 1.0
-    return Measured(places(step, zero_N, int(step.tokens["policy_mask"].sum())), median)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim probabilities of exactly 1 that neither sampler nor trainer computed."""
-    if measured.zeros:
+    if zeros := places(step, zero_N, int(step.tokens["policy_mask"].sum())):
+        ratio_N = new_N[zero_N].exp()
+        ratio_N = ratio_N[~ratio_N.isnan()]
+        median = float(ratio_N.median()) if len(ratio_N) else 1.0
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.zeros.tokens} old log-probabilities are exactly 0 at uncertain tokens",
-            got=f"{measured.zeros}; their median ratio is {measured.median_ratio:.3g}, the probability"
-            " itself",
+            f"{zeros.tokens} old log-probabilities are exactly 0 at uncertain tokens",
+            got=f"{zeros}; their median ratio is {median:.3g}, the probability itself",
             expected="the sampler's log-probabilities",
-            **measured.zeros.claim_fields,
+            **zeros.claim_fields,
             specificity=3,
         )
 
@@ -88,7 +74,6 @@ RULE = Rule(
     needs=("policy_mask", "old_logprob", "new_logprob"),
     taints=("policy",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(certain,),

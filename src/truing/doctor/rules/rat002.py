@@ -43,6 +43,7 @@ from torch import Tensor
 from truing.doctor.difference_pattern import Pattern, pattern_of
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
+from truing.doctor.oracle.kl import difference_sizes
 from truing.doctor.rounding_tolerance import (
     coarse_tolerance,
     engine_tolerance,
@@ -99,8 +100,8 @@ def measure(step: Step) -> Measured:
     apart_n = difference_N[~difference_N.isnan()]
     median, largest, k3, where_N = math.nan, 0.0, 0.0, difference_N > 0
     if len(apart_n):
-        median, largest = float(apart_n.abs().median()), float(apart_n.abs().max())
-        k3, where_N = float((torch.expm1(apart_n) - apart_n).mean()), difference_N.abs() == largest
+        median, largest, k3 = difference_sizes(apart_n)
+        where_N = difference_N.abs() == largest
     else:  # the record has no pass of the first optimizer step: the trainer's metrics of it remain
         largest, k3 = (step.metrics.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
     return Measured(
@@ -129,8 +130,9 @@ def _sampled(step: Step) -> Tensor:
     return step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim more than the trainer's difference from itself; proof needs a plain forward in the stage."""
+    measured = measure(step)
     if not measured.tokens and not measured.largest and not measured.k3:
         yield Claim(Verdict.NOT_CHECKED, "the trainer's log-probabilities in the first optimizer step")
         return
@@ -247,7 +249,6 @@ RULE = Rule(
     applies=lambda step: (
         is_sampled(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(noisy, another_engine, later, rounded_in_bfloat16, truncated_in_bfloat16),

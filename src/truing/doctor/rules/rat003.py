@@ -26,12 +26,13 @@ docs/control.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rule import Rule, has_policy_loss
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 
 CERTAIN = 1e-3
@@ -43,42 +44,6 @@ VISIBLE = 1e-6
 """Learning rate: AdamW moves each weight by about that much, and float32 shows it."""
 
 
-class Measured(NamedTuple):
-    """The later optimizer steps' tokens with a ratio of exactly 1, and the expected movement."""
-
-    compared: Places
-    equal: int
-    inner_step: int
-    earlier: bool  # whether an optimizer step before had token gradients
-    moved: bool | None  # by the digest of the weights
-    gradient: float
-    rate: float
-    before: bool  # whether the ratios of the step before were all 1
-
-
-def measure(step: Step) -> Measured:
-    """Count tokens, and those whose ratio is 1, at the last optimizer step of the step."""
-    new_N, old_N = step.tokens["new_logprob"], step.tokens["old_logprob"]
-    inner_N = step.optimizer_step_of_sample[step.sample_of_token]
-    last = int(inner_N.max())
-    uncertain_N = new_N.abs() > CERTAIN  # false for NaN
-    signal_N = step.tokens["policy_mask"] & (step.tokens["advantage"].nan_to_num() != 0) & uncertain_N
-    compared_N = signal_N & (inner_N == last) & ~old_N.isnan() & (inner_N > 0)
-    # a single minibatch was the first optimizer step's too; of several, one before must have a gradient
-    alone = bool((step.passes.optimizer_step == last).all())
-    weights = step.facts.get("weights")
-    return Measured(
-        places(step, compared_N),
-        int((new_N == old_N)[compared_N].sum()),
-        last,
-        alone or bool((signal_N & (inner_N >= 0) & (inner_N < last)).any()),
-        None if weights is None else weights["before"] != weights["after"],
-        step.metrics.get("grad/norm", 0.0),
-        step.metrics.get("lr", 0.0),
-        _frozen_before(step),
-    )
-
-
 def _frozen_before(step: Step) -> bool:
     """Return whether the step before, of the same stage, had a gradient and ratios of 1 alone."""
     if not step.past_of_stage or not step.past_of_stage[-1].metrics.get("grad/norm"):
@@ -87,29 +52,42 @@ def _frozen_before(step: Step) -> bool:
     return numbers.get("ratio/min") == numbers.get("ratio/max") == 1
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim that no token moved by one bit, although weights did."""
-    frozen = (
-        measured.compared.tokens >= TOKENS and measured.equal == measured.compared.tokens and measured.earlier
-    )
-    if (
-        frozen
-        and measured.rate > 0
-        and (measured.moved or measured.gradient > 0)
-        and measured.moved is not False
-    ):
-        sure = measured.moved and measured.gradient > 0 and measured.rate >= VISIBLE and measured.before
+    compared_N, must_move = _compared(step)
+    new_N, old_N = step.tokens["new_logprob"], step.tokens["old_logprob"]
+    if compared_N.sum() < TOKENS or not must_move or not (new_N == old_N)[compared_N].all():
+        return
+    weights, gradient = step.facts.get("weights"), step.metrics.get("grad/norm", 0.0)
+    moved, rate = weights and weights["before"] != weights["after"], step.metrics.get("lr", 0.0)
+    if rate > 0 and moved is not False and (moved or gradient > 0):
+        sure = moved and gradient > 0 and rate >= VISIBLE and _frozen_before(step)
+        where = places(step, compared_N)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            f"at optimizer step {measured.inner_step + 1} of the batch all {measured.equal} ratios are"
-            " exactly 1,"
-            " although the weights have moved since the first",
-            got=f"new = old, bit for bit; gradient norm {measured.gradient:.3g}, learning rate"
-            f" {measured.rate:.3g}",
+            f"at optimizer step {int(step.optimizer_step_of_sample.max()) + 1} of the batch all"
+            f" {where.tokens} ratios are exactly 1, although the weights have moved since the first",
+            got=f"new = old, bit for bit; gradient norm {gradient:.3g}, learning rate {rate:.3g}",
             expected="ratios that differ from 1 from the second optimizer step on",
-            **measured.compared.claim_fields,
+            **where.claim_fields,
             specificity=2,
         )
+
+
+def _compared(step: Step) -> tuple[Tensor, bool]:
+    """Return tokens of the last optimizer step that differ once weights move, [N] bool, and if they must.
+
+    They must if an optimizer step before had a gradient.
+    """
+    new_N, old_N = step.tokens["new_logprob"], step.tokens["old_logprob"]
+    inner_N = step.optimizer_step_of_sample[step.sample_of_token]
+    last = int(inner_N.max())
+    uncertain_N = new_N.abs() > CERTAIN  # false for NaN
+    signal_N = step.tokens["policy_mask"] & (step.tokens["advantage"].nan_to_num() != 0) & uncertain_N
+    # a single minibatch was the first optimizer step's too; of several, one before must have a gradient
+    alone = bool((step.passes.optimizer_step == last).all())
+    before = bool((signal_N & (inner_N >= 0) & (inner_N < last)).any())
+    return signal_N & (inner_N == last) & ~old_N.isnan() & (inner_N > 0), alone or before
 
 
 def second() -> Step:
@@ -151,7 +129,6 @@ RULE = Rule(
         bool((step.optimizer_step_of_sample > 0).any())
         or (not step.samples and has_policy_loss(step) and step.setup.inner_steps != 1)
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(second, still, no_signal_before),

@@ -77,8 +77,9 @@ def measure(step: Step) -> Measured:
     return max(tried, key=lambda shifted: (shifted.fits, -shifted.left), default=nothing)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a near-exact fit under a shift as proof, a much better one as suspicion."""
+    measured = measure(step)
     exact = measured.tokens >= 32 and measured.fits >= 0.9 and measured.in_place <= 0.5
     if exact or (measured.first and measured.tokens >= 64 and measured.left < 0.2):
         side = "before" if measured.shift > 0 else "after"  # the number at t is of the token at t + shift
@@ -119,7 +120,6 @@ RULE = Rule(
     needs=("old_logprob", "new_logprob"),
     taints=("policy",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(certain,),

@@ -37,6 +37,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
 from truing.doctor.rule import Rule, is_sampled
+from truing.doctor.token_places import whole_sample
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
@@ -65,18 +66,8 @@ class Known(NamedTuple):
     still: bool  # whether the new ones equal those of sampling
 
 
-class Measured(NamedTuple):
-    """Samples with numbers of another sample, and the first pair."""
-
-    exchanged: int
-    compared: int
-    row: int
-    other: int
-    tokens: int  # of the first sample
-
-
-def measure(step: Step) -> Measured:
-    """Look for the owner of each sample's old numbers."""
+def _by_length(step: Step) -> list[list[Known]]:
+    """Return the numbers of the samples with enough of them, together with others of that many."""
     new_N, old_N = step.tokens["new_logprob"].double(), step.tokens["old_logprob"].double()
     drew_N = step.tokens.get("sampler_logprob", torch.full_like(new_N, torch.nan))
     known_N, still_N = ~(new_N.isnan() | old_N.isnan()), (new_N - drew_N).abs() <= NEAR
@@ -86,10 +77,7 @@ def measure(step: Step) -> Measured:
         if step.kept[index] and int(here_T.sum()) >= MIN_DIFFERENT:
             still = bool(still_N[part][here_T].all())
             alike[int(here_T.sum())].append(Known(index, new_N[part][here_T], old_N[part][here_T], still))
-    pairs = [pair for rows in alike.values() for pair in _exchanged(rows)]
-    compared = sum(len(rows) for rows in alike.values())
-    first = pairs[0] if pairs else (0, 0)
-    return Measured(len(pairs), compared, *first, step.lengths[first[0]])
+    return list(alike.values())
 
 
 def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
@@ -123,18 +111,18 @@ def _round(owner_RR: Tensor) -> Tensor:
     return in_R
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim two samples with numbers of others."""
-    if measured.exchanged >= 2:
+    alike = _by_length(step)
+    pairs = [pair for rows in alike for pair in _exchanged(rows)]
+    if len(pairs) >= 2:
+        row, other = pairs[0]
         yield Claim(
             Verdict.PROVEN,
-            f"old log-probabilities of {with_count(measured.exchanged, 'sample')} belong to other samples",
-            got=f"those of sample {measured.row} equal the new ones of sample {measured.other}, at every"
-            " token",
-            expected=f"each sample's own, in all {measured.compared} samples",
-            row=measured.row,
-            start=0,
-            end=measured.tokens,
+            f"old log-probabilities of {with_count(len(pairs), 'sample')} belong to other samples",
+            got=f"those of sample {row} equal the new ones of sample {other}, at every token",
+            expected=f"each sample's own, in all {sum(map(len, alike))} samples",
+            **whole_sample(step, row),
             specificity=3,
         )
 
@@ -184,7 +172,6 @@ RULE = Rule(
     needs=("old_logprob", "new_logprob"),
     taints=("policy",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(twins, minibatches, collapsed),

@@ -36,39 +36,6 @@ ROUNDING = 1e-6
 """One token of a million."""
 
 
-class Measured(NamedTuple):
-    """The share as reported, as recomputed, and by the wrong definition."""
-
-    reported: float
-    share: float  # NaN if no token has a ratio
-    outside: float  # of the band, whatever the advantage
-    tokens: int
-    ours: bool  # whether it follows the definition of docs/metrics.md
-
-
-def measure(step: Step) -> Measured:
-    """Recount clipped tokens."""
-    mask_N, advantage_N = step.tokens["policy_mask"], step.tokens["advantage"].double()
-    ratio_N = _ratio(step)
-    known_N = mask_N & ~ratio_N.isnan()
-    counted_N = known_N | (mask_N & (advantage_N == 0))
-    low, high = step.setup.clip_low, step.setup.clip_high
-    assert low is not None
-    assert high is not None
-    above_N, below_N = ratio_N > 1 + high, ratio_N < 1 - low
-    clipped_N = (above_N & (advantage_N > 0)) | (below_N & (advantage_N < 0))
-    reported = step.metrics["clip/clipped_share"]
-    if not known_N.any():
-        return Measured(reported, math.nan, math.nan, 0, step.setup.trainer == "truing")
-    return Measured(
-        reported,
-        float(clipped_N[counted_N].double().mean()),
-        float((above_N | below_N)[known_N].double().mean()),
-        int(counted_N.sum()),
-        step.setup.trainer == "truing",
-    )
-
-
 def _ratio(step: Step) -> Tensor:
     """Return the ratio of each policy token, or of its sequence: [N] float64, NaN if unknown."""
     log_N = step.tokens["new_logprob"].double() - step.tokens["old_logprob"].double()
@@ -82,18 +49,48 @@ def _ratio(step: Step) -> Tensor:
     return log_N.exp()
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+class Shares(NamedTuple):
+    """The share of clipped tokens as recomputed, and by the wrong definition."""
+
+    clipped: float  # NaN if no token has a ratio
+    outside: float  # of the band, whatever the advantage
+    tokens: int
+
+
+def shares(step: Step) -> Shares:
+    """Recount clipped tokens."""
+    mask_N, advantage_N = step.tokens["policy_mask"], step.tokens["advantage"].double()
+    ratio_N = _ratio(step)
+    known_N = mask_N & ~ratio_N.isnan()
+    if not known_N.any():
+        return Shares(math.nan, math.nan, 0)
+    counted_N = known_N | (mask_N & (advantage_N == 0))
+    low, high = step.setup.clip_low, step.setup.clip_high
+    assert low is not None
+    assert high is not None
+    above_N, below_N = ratio_N > 1 + high, ratio_N < 1 - low
+    clipped_N = (above_N & (advantage_N > 0)) | (below_N & (advantage_N < 0))
+    return Shares(
+        float(clipped_N[counted_N].double().mean()),
+        float((above_N | below_N)[known_N].double().mean()),
+        int(counted_N.sum()),
+    )
+
+
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference: the definition has one value."""
-    if math.isnan(measured.share) or abs(measured.reported - measured.share) <= ROUNDING:
+    share, reported = shares(step), step.metrics["clip/clipped_share"]
+    if math.isnan(share.clipped) or abs(reported - share.clipped) <= ROUNDING:
         return
-    unsigned = abs(measured.reported - measured.outside) <= ROUNDING
-    if measured.ours or unsigned:
+    unsigned = abs(reported - share.outside) <= ROUNDING
+    # Truing follows the definition of docs/metrics.md
+    if unsigned or step.setup.trainer == "truing":
         reading = ": it is the share outside the band, whatever the advantage" if unsigned else ""
         yield Claim(
             Verdict.PROVEN,
             f"the reported share of clipped tokens is wrong{reading}",
-            got=f"{measured.reported:.6g}",
-            expected=f"{measured.share:.6g} of {measured.tokens} tokens",
+            got=f"{reported:.6g}",
+            expected=f"{share.clipped:.6g} of {share.tokens} tokens",
             specificity=1.5,
         )
 
@@ -110,13 +107,13 @@ def moved() -> Step:
 def example() -> Step:
     """The metric counts every ratio outside the band."""
     step = moved()
-    return changed_step(step, metrics={"clip/clipped_share": measure(step).outside})
+    return changed_step(step, metrics={"clip/clipped_share": shares(step).outside})
 
 
 def counted() -> Step:
     """The same step, counted with the sign of the advantage."""
     step = moved()
-    return changed_step(step, metrics={"clip/clipped_share": measure(step).share})
+    return changed_step(step, metrics={"clip/clipped_share": shares(step).clipped})
 
 
 RULE = Rule(
@@ -135,7 +132,6 @@ RULE = Rule(
     ),
     taints=("metrics",),
     applies=lambda step: has_policy_loss(step) and step.setup.surrogate in ("clip", None),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(counted,),

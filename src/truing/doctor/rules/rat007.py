@@ -24,14 +24,14 @@ https://github.com/huggingface/trl/issues/6789
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
+from truing.doctor.oracle.kl import difference_sizes
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
@@ -39,52 +39,31 @@ MEDIAN, K3 = 0.05, 0.01
 """Nats: an engine in bfloat16 has a median of 0.03 and a k3 of 0.001."""
 
 
-class Measured(NamedTuple):
-    """Old log-probabilities that differ from the sampler's, and the differences."""
-
-    differing: Places
-    median: float  # over all compared tokens
-    largest: float
-    k3: float
-    recomputed: bool  # whether old equals the trainer's number of the first optimizer step
-    ours: bool
-
-
-def measure(step: Step) -> Measured:
-    """Compare bit for bit, and in nats."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any difference in Truing, a large one in other trainers."""
     old_N, sampler_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
-    kept_N = torch.tensor(step.kept)[step.sample_of_token]
-    compared_N = kept_N & ~old_N.isnan() & ~sampler_N.isnan()
+    compared_N = torch.tensor(step.kept)[step.sample_of_token] & ~old_N.isnan() & ~sampler_N.isnan()
     if "origin" in step.tokens:
         compared_N &= step.tokens["origin"] == Origin.SAMPLED
     apart_n = (old_N - sampler_N)[compared_N].double()
+    if not (differing := places(step, compared_N & (old_N != sampler_N), len(apart_n))):
+        return
+    (median, largest, k3), ours = difference_sizes(apart_n), step.setup.trainer == "truing"
     new_N = step.tokens.get("new_logprob", torch.full_like(old_N, torch.nan))
     scored_N = compared_N & ~new_N.isnan()
-    where = places(step, compared_N & (old_N != sampler_N), len(apart_n))
-    sizes = (0.0, 0.0, 0.0)
-    if len(apart_n):
-        k3 = (torch.expm1(apart_n) - apart_n).mean()
-        sizes = float(apart_n.abs().median()), float(apart_n.abs().max()), float(k3)
-    same = bool(scored_N.any() and (old_N == new_N)[scored_N].all())
-    return Measured(where, *sizes, same, step.setup.trainer == "truing")
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any difference in Truing, a large one in other trainers."""
-    far = measured.median > MEDIAN or measured.k3 > K3
-    if measured.differing and (measured.ours or far):
-        source = "; they are the trainer's own of this optimizer step" if measured.recomputed else ""
+    recomputed = bool(scored_N.any() and (old_N == new_N)[scored_N].all())
+    if ours or median > MEDIAN or k3 > K3:
+        source = "; they are the trainer's own of this optimizer step" if recomputed else ""
         yield Claim(
-            Verdict.PROVEN if measured.ours else Verdict.SUSPECT,
-            f"{measured.differing.tokens} of {measured.differing.compared} old log-probabilities differ from"
+            Verdict.PROVEN if ours else Verdict.SUSPECT,
+            f"{differing.tokens} of {differing.compared} old log-probabilities differ from"
             f" those recorded in sampling{source}",
-            got=f"differences of up to {measured.largest:.3g} nats, median {measured.median:.2g},"
-            f" k3 {measured.k3:.2g}",
+            got=f"differences of up to {largest:.3g} nats, median {median:.2g}, k3 {k3:.2g}",
             expected="the sampler's log-probabilities"
-            if measured.ours
+            if ours
             else "a forward of the same weights, under the same distribution",
-            **measured.differing.claim_fields,
-            specificity=3 if measured.recomputed else 1,  # which MSK003 sees as another gradient
+            **differing.claim_fields,
+            specificity=3 if recomputed else 1,  # which MSK003 sees as another gradient
         )
 
 
@@ -110,7 +89,6 @@ RULE = Rule(
     applies=lambda step: (
         is_sampled(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(elsewhere,),

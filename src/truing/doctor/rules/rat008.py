@@ -24,19 +24,15 @@ References: https://arxiv.org/abs/1707.06347, https://github.com/huggingface/trl
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.forward_difference import ForwardDifference, forward_difference
+from truing.doctor.forward_difference import forward_difference
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
 
 
-def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the step, and the largest difference."""
-    return forward_difference(step, "old")
-
-
-def judge(difference: ForwardDifference) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim old log-probabilities that differ while the trainer's agree."""
+    difference = forward_difference(step, "old")
     if difference.differs("old") and difference.agrees("trainer"):
         old, new = (difference.largest[name] for name in ("old", "trainer"))
         yield Claim(
@@ -74,7 +70,6 @@ RULE = Rule(
         and step.setup.correction != "off"
         and "old" in step.facts.get("plain", {"old": 0})
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(scored_apart,),

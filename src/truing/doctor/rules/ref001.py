@@ -20,8 +20,6 @@ References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -29,44 +27,30 @@ from truing.doctor.rule import Rule, has_reference
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Digests of the reference."""
-
-    digest: str  # "" without an audit
-    declared: str
-    before: str  # the declared one of the last step of the stage that has one; "" without a comparable one
-    moved: bool | None  # whether a sync may be between the two; None if that is unknown
-
-
-def measure(step: Step) -> Measured:
-    """Return the digest now, the recorded one, and the last one of an earlier step."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim unequal digests, and one that changed without a declared sync."""
     now = step.facts["reference"]
     # for a large reference the digest may cover another part each time, named by "part"
     known = [past for past in step.past_of_stage if "reference" in past.facts]
     before = [past for past in known if past.facts["reference"].get("part") == now.get("part")]
     last = before[-1].facts["reference"]["declared"] if before else ""
-    moved = step.setup.reference_moves
-    if moved and before and before[-1].step == step.step - 1 and "reference_sync" in step.facts:
-        moved = step.facts["reference_sync"]["due"]
-    return Measured(now.get("digest", ""), now["declared"], last, moved)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim unequal digests."""
-    if measured.digest not in ("", measured.declared):
+    moves = step.setup.reference_moves
+    if moves and before and before[-1] is step.previous and "reference_sync" in step.facts:
+        moves = step.facts["reference_sync"]["due"]
+    if now.get("digest", "") not in ("", now["declared"]):  # "" without an audit
         yield Claim(
             Verdict.PROVEN,
             "the weights of the reference differ from the recorded ones",
-            got=measured.digest,
-            expected=measured.declared,
+            got=now.get("digest", ""),
+            expected=now["declared"],
             specificity=3,
         )
-    elif measured.before and measured.before != measured.declared and measured.moved is False:
+    elif last not in ("", now["declared"]) and moves is False:
         yield Claim(
             Verdict.PROVEN,
             "the reference has changed since an earlier step, without a declared sync",
-            got=measured.declared,
-            expected=measured.before,
+            got=now["declared"],
+            expected=last,
             specificity=2.5,
         )
 
@@ -95,8 +79,7 @@ def synced() -> Step:
     before = past_step(0, facts={"reference": {"digest": "b", "declared": "b"}})
     sync = {"weight": "w", "due": True, "moved": 0.01, "apart": 0.01, "largest": 0.0, "rounding": 1e-8}
     facts = {"reference": {"declared": "c"}, "reference_sync": sync}
-    step = changed_step(example_step(), facts=facts, past=[before], setup={"reference_moves": True})
-    return replace(step, step=1)
+    return changed_step(example_step(), facts=facts, past=[before], setup={"reference_moves": True})
 
 
 RULE = Rule(
@@ -106,7 +89,6 @@ RULE = Rule(
     needs=("facts.reference",),
     taints=("reference", "policy"),
     applies=lambda step: has_reference(step) or "reference" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(synced,),

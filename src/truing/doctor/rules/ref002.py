@@ -31,6 +31,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_token_gradients
+from truing.doctor.oracle.kl import difference_sizes
 from truing.doctor.rounding_tolerance import computes_in_float32, stage_rounding, tolerance, typical
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.token_places import Places, places
@@ -69,9 +70,7 @@ def measure(step: Step) -> Measured:
         return Measured(0, 0.0, 0.0, 0.0, *known, places(step, difference_N > 0))
     return Measured(
         len(apart_n),
-        float(apart_n.abs().median()),
-        float(apart_n.abs().max()),
-        float((torch.expm1(apart_n) - apart_n).mean()),
+        *difference_sizes(apart_n),
         *known,
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
     )
@@ -82,7 +81,7 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 
     In nats; None is unknown. The second is of this step, the others are the last measurements in the stage.
     """
-    facts = [*(past.facts for past in step.past_of_stage), step.facts]
+    facts = step.facts_of_stage
     compared = [each["plain"] for each in facts if "plain" in each]
     if compared and not computes_in_float32(compared[-1].get("device", "cpu")):
         return None, None, None
@@ -106,8 +105,9 @@ def at_first(step: Step) -> Tensor:
     return logprob_N
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim more than the normal difference between two forwards of the same weights."""
+    measured = measure(step)
     most = tolerance(measured.rounding, measured.null, FLOOR, measured.tokens)
     bound = math.inf if most is None else most
     most_off = measured.median > (typical(measured.rounding, measured.tokens) or math.inf)
@@ -159,7 +159,6 @@ RULE = Rule(
     needs=("ref_logprob", "new_logprob"),
     taints=("reference", "policy"),
     applies=lambda step: step.is_first_of_stage and step.step == 0 and has_reference(step),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(compared, rounded),

@@ -22,8 +22,6 @@ References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
@@ -32,7 +30,7 @@ from truing.doctor.example_steps import example_step, with_token_gradients
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.facts import Facts
 from truing.types.step_table import StepNumbers
@@ -44,37 +42,6 @@ CERTAIN = 1e-3
 TOKENS = 64
 
 
-class Measured(NamedTuple):
-    """Equality of reference and policy, and the expected movement."""
-
-    compared: Places
-    equal: int  # bit for bit
-    largest: float  # nats
-    moving: int  # earlier steps with a gradient, a rate, and moved weights
-    rates: float  # sum over those
-    least: float  # the smallest of those
-    before: float  # the KL of the previous step; NaN if unknown
-
-
-def measure(step: Step) -> Measured:
-    """Compare policy and reference, and read the metrics of earlier steps."""
-    policy_N, ref_N = at_first(step), step.tokens["ref_logprob"].double()
-    compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
-    apart_n = (policy_N - ref_N)[compared_N].abs()
-    moving = [each for each in step.past_of_stage if _moved(each)]
-    rates = [each.metrics["lr"] for each in moving]
-    last = step.past_of_stage[-1].metrics if step.past_of_stage else {}
-    return Measured(
-        places(step, compared_N),
-        int((apart_n == 0).sum()),
-        float(apart_n.max()) if len(apart_n) else 0.0,
-        len(moving),
-        sum(rates),
-        min(rates, default=0.0),
-        last.get("kl_all/k3", float("nan")),
-    )
-
-
 def _moved(past: StepNumbers) -> bool:
     """Return whether a step had a gradient and a rate, and no unmoved digest."""
     weights = past.facts.get("weights")
@@ -84,21 +51,28 @@ def _moved(past: StepNumbers) -> bool:
     return had_gradient and not (weights and weights["before"] == weights["after"])
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim equality at all tokens after two steps that moved weights."""
-    if measured.compared.tokens < TOKENS or measured.moving < 2:
+    policy_N, ref_N = at_first(step), step.tokens["ref_logprob"].double()
+    compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
+    compared = places(step, compared_N)
+    rates = [each.metrics["lr"] for each in step.past_of_stage if _moved(each)]
+    if compared.tokens < TOKENS or len(rates) < 2:
         return
-    exact = measured.equal == measured.compared.tokens and measured.before == 0 and measured.least >= 1e-6
-    near = measured.largest <= 5e-5 and measured.rates >= 1e-4
+    apart_n = (policy_N - ref_N)[compared_N].abs()
+    equal, largest = int((apart_n == 0).sum()), float(apart_n.max())
+    kl_before = step.past_of_stage[-1].metrics.get("kl_all/k3")
+    exact = equal == compared.tokens and kl_before == 0 and min(rates) >= 1e-6
+    near = largest <= 5e-5 and sum(rates) >= 1e-4
     if exact or near:
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"after {with_count(measured.moving, 'step')} that moved weights the reference still gives"
+            f"after {with_count(len(rates), 'step')} that moved weights the reference still gives"
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
-            got=f"{measured.equal} of {measured.compared.tokens} are equal bit for bit, the largest"
-            f" difference is {measured.largest:.2g} nats",
+            got=f"{equal} of {compared.tokens} are equal bit for bit, the largest"
+            f" difference is {largest:.2g} nats",
             expected="a reference that stays at the start of the stage",
-            **measured.compared.claim_fields,
+            **compared.claim_fields,
             specificity=2,
         )
 
@@ -108,7 +82,7 @@ def _later(step: Step, kl: float) -> Step:
     moved: Facts = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
     past = [StepNumbers("grpo", number, numbers, moved) for number in range(3)]
-    return drawn_by(replace(with_token_gradients(changed_step(step, past=past)), step=3), "a", 3)
+    return drawn_by(with_token_gradients(changed_step(step, past=past)), "a", 3)
 
 
 def followed() -> Step:
@@ -142,7 +116,6 @@ RULE = Rule(
     needs=("ref_logprob", "new_logprob", "setup.reference_moves"),
     taints=("reference", "policy"),
     applies=lambda step: has_reference(step) and step.setup.reference_moves is not True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(followed, without_a_gradient),

@@ -23,20 +23,16 @@ References: https://github.com/huggingface/trl/issues/2703, docs/control.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
-from truing.doctor.forward_difference import ForwardDifference, forward_difference
+from truing.doctor.forward_difference import forward_difference
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the step, and the largest difference."""
-    return forward_difference(step, "reference")
-
-
-def judge(difference: ForwardDifference) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim numbers that differ from a plain forward."""
+    difference = forward_difference(step, "reference")
     if difference.differs("reference"):
         far = difference.largest["reference"]
         alike = difference.differs("trainer")  # the policy too, so the code that scores both is wrong
@@ -76,7 +72,6 @@ RULE = Rule(
     taints=("reference", "policy"),
     # an audit without the reference shows nothing
     applies=lambda step: has_reference(step) and "reference" in step.facts.get("plain", {"reference": 0}),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(scored_apart,),

@@ -18,7 +18,6 @@ References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -29,35 +28,19 @@ SHARE, DIGITS = 1e-3, 8
 """Of the way from reference to policy; and units in the last place of the weight."""
 
 
-class Measured(NamedTuple):
-    """One weight of the reference, around the point of syncs."""
-
-    weight: str
-    due: bool
-    moved: float
-    apart: float
-    largest: float  # difference from the declared value
-    rounding: float
-
-
-def measure(step: Step) -> Measured:
-    """Read the second computation, after the previous step."""
-    known = step.facts["reference_sync"]
-    return Measured(**{name: known[name] for name in Measured._fields})
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a weight that differs from the formula."""
-    if measured.largest > max(SHARE * measured.apart, DIGITS * measured.rounding):
-        how = "by another share than declared" if measured.due else "although no sync is due"
+    sync = step.facts["reference_sync"]
+    if sync["largest"] > max(SHARE * sync["apart"], DIGITS * sync["rounding"]):
+        how = "by another share than declared" if sync["due"] else "although no sync is due"
         yield Claim(
             Verdict.PROVEN,
             "the reference was not synced, although a sync is due"
-            if measured.due and not measured.moved
+            if sync["due"] and not sync["moved"]
             else f"the reference moved {how}",
-            got=f"{measured.weight} is {measured.largest:.3g} from the formula, and moved by"
-            f" {measured.moved:.3g}",
-            expected=f"rounding; the policy was {measured.apart:.3g} away",
+            got=f"{sync['weight']} is {sync['largest']:.3g} from the formula, and moved by"
+            f" {sync['moved']:.3g}",
+            expected=f"rounding; the policy was {sync['apart']:.3g} away",
             specificity=2.5,
         )
 
@@ -87,7 +70,6 @@ RULE = Rule(
     taints=("reference", "policy"),
     # the first step of a stage, or of a resumed run, has no previous one
     applies=lambda step: step.setup.reference_moves is True and "reference_sync" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(rounded,),

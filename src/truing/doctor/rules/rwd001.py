@@ -109,8 +109,9 @@ def _cut(row: SampleFacts) -> bool:
     return row.truncated and bool(row.turns) and row.turns[-1].finish_reason == FinishReason.LENGTH
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a significant number; a few may be right before the limit."""
+    measured = measure(step)
     if measured.full > HANDFUL and measured.full >= TENTH * measured.all_full:
         suspected = measured.chance < CHANCE
         yield Claim(
@@ -153,7 +154,6 @@ RULE = Rule(
     needs=("sample.reward", "sample.turns"),
     taints=("rewards", "policy"),
     applies=lambda step: is_sampled(step) and step.setup.truncated not in ("mask", "penalize"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(cut_and_wrong,),

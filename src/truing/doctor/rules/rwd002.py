@@ -66,7 +66,6 @@ def measure(step: Step) -> Measured:
     pairs = [(each["stored"], each["again"]) for each in step.facts["regraded"]]
     wrong = [i for i, (a, b) in enumerate(pairs) if not _equal(a, b)]
     stored, again = ([pairs[i][side] for i in wrong] for side in (0, 1))
-    rows = {row.sample_id: index for index, row in enumerate(step.samples)}
     nothing: Mapping[str, Any] = {"stored": math.nan, "again": math.nan}
     first = step.facts["regraded"][wrong[0]] if wrong else nothing
     return Measured(
@@ -76,8 +75,8 @@ def measure(step: Step) -> Measured:
         all(_equal(a, b) for a, b in zip(sorted(stored), sorted(again), strict=True)),
         _order(pairs, _blocks(step)),
         _of_group(pairs, _whole(step)),
-        _odds([each for past in (*step.past_of_stage, step) for each in past.facts.get("regraded", ())]),
-        rows.get(first.get("sample_id", "")),
+        _odds([each for facts in step.facts_of_stage for each in facts.get("regraded", ())]),
+        step.row_of(first.get("sample_id")),
         first["stored"],
         first["again"],
     )
@@ -153,8 +152,9 @@ def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int
     return ""
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim rewards on wrong rows, or an inexact grader."""
+    measured = measure(step)
     if not measured.other:
         return
     shuffled = measured.same and measured.values >= MANY
@@ -237,7 +237,6 @@ RULE = Rule(
     needs=("facts.regraded",),
     taints=("rewards", "policy"),
     applies=lambda step: step.setup.algo != "sft",
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(rounded,),

@@ -22,7 +22,6 @@ References: docs/envs-data.md, docs/workspace.md
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -41,45 +40,29 @@ FEW = 3
 """The fewest failures for a claim."""
 
 
-class Measured(NamedTuple):
-    """Rollouts of the step, and those without a reward."""
-
-    attempts: int
-    failed: int  # ended by an error
-    unscored: int  # by no reward function
-    groups: int  # with such a rollout
-    row: int  # the first of them
-
-
-def measure(step: Step) -> Measured:
-    """Count rollouts, each once however many samples it has."""
-    attempts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
-    failed = [i for i in attempts.values() if step.samples[i].status == "error"]
-    unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.samples[i].reward)]
-    lost = sorted([*failed, *unscored])
-    groups = {step.samples[i].group_id for i in lost}
-    return Measured(len(attempts), len(failed), len(unscored), len(groups), lost[0] if lost else 0)
-
-
 def _is_demonstration(step: Step, row: SampleFacts, part: slice) -> bool:
     """Return whether a row of the batch is a demonstration, which nothing scores."""
     trained = "supervised_mask" in step.tokens and bool(step.tokens["supervised_mask"][part].any())
     return trained or any(turn.finish_reason is FinishReason.DEMO for turn in row.turns)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim many rollouts without a reward: a few are normal."""
-    lost = measured.failed + measured.unscored
-    if lost >= FEW and lost >= SHARE * measured.attempts:
-        counts = {"failed": measured.failed, "were scored by no reward function": measured.unscored}
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim many rollouts without a reward, each counted once: a few are normal."""
+    attempts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
+    failed = [i for i in attempts.values() if step.samples[i].status == "error"]
+    unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.samples[i].reward)]
+    lost = sorted([*failed, *unscored])
+    if len(lost) >= FEW and len(lost) >= SHARE * len(attempts):
+        groups = {step.samples[i].group_id for i in lost}
+        counts = {"failed": len(failed), "were scored by no reward function": len(unscored)}
         yield Claim(
             Verdict.SUSPECT,
-            f"{lost} of {measured.attempts} rollouts have no reward, in"
-            f" {with_count(measured.groups, 'group')}:"
+            f"{len(lost)} of {len(attempts)} rollouts have no reward, in"
+            f" {with_count(len(groups), 'group')}:"
             f" {', '.join(f'{count} {what}' for what, count in counts.items() if count)}",
             got="they train nothing, and the mean reward leaves them out",
             expected="a reward for nearly every rollout, so that the rest represents the task",
-            row=measured.row,
+            row=lost[0],
             specificity=1.5,
         )
 
@@ -115,7 +98,6 @@ RULE = Rule(
     needs=("sample.reward", "sample.status"),
     taints=("rewards",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(one,),

@@ -20,7 +20,8 @@ References: https://github.com/modelscope/ms-swift/issues/8123, https://github.c
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -28,43 +29,24 @@ from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Trained samples without a finite reward."""
-
-    missing: int
-    infinite: int
-    rows: int  # of the step, with a token under the policy loss
-    row: int  # the first of them
-
-
-def measure(step: Step) -> Measured:
-    """Check the reward of each sample with an advantage."""
-    mask_N = step.tokens["policy_mask"]
-    missing, infinite, rows = list[int](), list[int](), 0
-    for index, row, part in step.slices():
-        trained_T = mask_N[part]
-        if not step.kept[index] or not trained_T.any():
-            continue
-        rows += 1
-        has_advantage = "advantage" not in step.tokens or bool(
-            (step.tokens["advantage"][part][trained_T] != 0).any()
-        )
-        if math.isnan(row.reward) and has_advantage:
-            missing.append(index)
-        if math.isinf(row.reward):
-            infinite.append(index)
-    return Measured(len(missing), len(infinite), rows, min([*missing, *infinite], default=0))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any trained sample without a finite reward."""
-    for count, what in ((measured.missing, "no reward"), (measured.infinite, "an infinite reward")):
-        if count:
+    mask_N = step.tokens["policy_mask"]
+    advantage_N = step.tokens.get("advantage", torch.ones_like(mask_N))
+    trained = {
+        index: (row.reward, bool((advantage_N[part][mask_N[part]] != 0).any()))
+        for index, row, part in step.slices()
+        if step.kept[index] and mask_N[part].any()
+    }
+    missing = [i for i, (reward, has_advantage) in trained.items() if math.isnan(reward) and has_advantage]
+    infinite = [i for i, (reward, _) in trained.items() if math.isinf(reward)]
+    for wrong, what in ((missing, "no reward"), (infinite, "an infinite reward")):
+        if wrong:
             yield Claim(
                 Verdict.PROVEN,
-                f"{count} of {measured.rows} samples under the policy loss have {what}",
+                f"{len(wrong)} of {len(trained)} samples under the policy loss have {what}",
                 expected="a number for each trained sample",
-                row=measured.row,
+                row=min([*missing, *infinite]),
                 specificity=3,
             )
 
@@ -81,7 +63,6 @@ RULE = Rule(
     needs=("policy_mask", "sample.reward"),
     taints=("rewards", "policy"),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
 )

@@ -23,8 +23,7 @@ References: https://arxiv.org/abs/2503.14476, docs/check.md
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -43,35 +42,6 @@ ROUNDING = 1e-6
 """Reward units: rounding in the mean of equal numbers."""
 
 
-class Measured(NamedTuple):
-    """The spread of rewards in the last steps of the stage."""
-
-    means: tuple[float, ...]
-    spreads: tuple[float, ...]  # NaN if unknown
-    several: bool  # whether the step has more than one rollout
-    unscored: int  # samples without a reward beside them
-    parts: tuple[str, ...]  # with the largest weight, and 0 in every rollout of the stage
-    updates: int  # of the stage, so far
-
-
-def measure(step: Step) -> Measured:
-    """Return this step's rewards, or their metrics, and the metrics of the steps before."""
-    rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
-    earlier = [past.metrics for past in step.past_of_stage[1 - STEPS :]]
-    spread = max(rewards) - min(rewards) if rewards else step.metrics.get("reward/std", math.nan)
-    mean = math.fsum(rewards) / len(rewards) if rewards else step.metrics.get("reward/mean", math.nan)
-    attempts = len({row.rollout_id for row in step.samples if math.isfinite(row.reward)})
-    return Measured(
-        (*(numbers.get("reward/mean", math.nan) for numbers in earlier), mean),
-        (*(numbers.get("reward/std", math.nan) for numbers in earlier), spread),
-        attempts > 1
-        or (not rewards and "reward/std" in step.metrics),  # a deviation implies several rollouts
-        sum(math.isnan(row.reward) for row in step.samples) if rewards else 0,
-        unearned_parts(step),
-        len(step.past_of_stage) + 1,
-    )
-
-
 def unearned_parts(step: Step) -> tuple[str, ...]:
     """Return the parts with the largest weight of which no rollout of the stage has earned anything."""
     weights, parts = step.setup.reward_weights or {}, [row.reward_parts for row in step.samples]
@@ -84,38 +54,46 @@ def unearned_parts(step: Step) -> tuple[str, ...]:
     )
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim equal rewards in several steps."""
-    alike = all(spread <= ROUNDING for spread in measured.spreads)
-    same = max(measured.means) - min(measured.means) <= ROUNDING
-    if len(measured.means) == STEPS and measured.several and alike and same:
-        guess = (
-            "all wrong"
-            if measured.means[-1] <= 0
-            else "all right"
-            if measured.means[-1] >= 1
-            else "all alike"
-        )
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim equal rewards in several steps, or a main part that no rollout of the stage earns."""
+    rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
+    mean = math.fsum(rewards) / len(rewards) if rewards else step.metrics.get("reward/mean", math.nan)
+    updates, parts = len(step.past_of_stage) + 1, unearned_parts(step)
+    if _are_alike(step, rewards, mean):
+        guess = "all wrong" if mean <= 0 else "all right" if mean >= 1 else "all alike"
+        unscored = sum(math.isnan(row.reward) for row in step.samples) if rewards else 0
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"every reward of the last {STEPS} steps is {measured.means[-1]:.4g}: the tasks are too hard or"
+            f"every reward of the last {STEPS} steps is {mean:.4g}: the tasks are too hard or"
             " too easy, or the grader is broken",
-            got=guess
-            + f"; {measured.unscored} samples of this step have no reward" * (measured.unscored > 0),
+            got=guess + f"; {unscored} samples of this step have no reward" * (unscored > 0),
             expected="rewards that differ",
-            remedy=_remedy(measured.means[-1]),
+            remedy=_remedy(mean),
         )
-    elif measured.parts and measured.updates >= PART_STEPS:
-        named = " and ".join(measured.parts)
+    elif parts and updates >= PART_STEPS:
+        named = " and ".join(parts)
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"no rollout of the stage's {measured.updates} steps earned anything of {named}, the part of"
+            f"no rollout of the stage's {updates} steps earned anything of {named}, the part of"
             " the reward with the largest weight: the policy learns the other parts",
             got=f"{named} is 0",
             expected="rollouts that earn it",
             remedy="grade right answers, which must earn it (`truing check RECIPE`: the demonstrations); if"
             " it only shapes the reward, name it in a recipe's doctor.shaping",
         )
+
+
+def _are_alike(step: Step, rewards: Sequence[float], mean: float) -> bool:
+    """Return whether several rollouts of this step and of those before all have the same reward."""
+    spread = max(rewards) - min(rewards) if rewards else step.metrics.get("reward/std", math.nan)
+    scored = {row.rollout_id for row in step.samples if math.isfinite(row.reward)}
+    # a deviation implies several rollouts
+    several = len(scored) > 1 or (not rewards and "reward/std" in step.metrics)
+    earlier = [past.metrics for past in step.past_of_stage[1 - STEPS :]]
+    means = [*(numbers.get("reward/mean", math.nan) for numbers in earlier), mean]
+    spreads = [*(numbers.get("reward/std", math.nan) for numbers in earlier), spread]
+    alike = all(spread <= ROUNDING for spread in spreads) and max(means) - min(means) <= ROUNDING
+    return len(means) == STEPS and several and alike
 
 
 def _remedy(reward: float) -> str:
@@ -128,19 +106,20 @@ def _remedy(reward: float) -> str:
     return "grade right answers, which must earn more than this (`truing check RECIPE`: the demonstrations)"
 
 
-def _alike(reward: float, spreads: tuple[float, float]) -> Step:
+def alike(reward: float, spreads: tuple[float, float]) -> Step:
+    """Return a step of equal rewards after two with this mean."""
     past = [past_step(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
     return changed_step(example_step(rewards=(reward,) * 8), past=past)
 
 
 def example() -> Step:
     """No rollout has earned a reward yet."""
-    return _alike(0.0, (0.0, 0.0))
+    return alike(0.0, (0.0, 0.0))
 
 
 def once() -> Step:
     """One step has no signal."""
-    return _alike(0.0, (0.3, 0.2))
+    return alike(0.0, (0.3, 0.2))
 
 
 def bonus_alone(weights: Mapping[str, float], shaping: tuple[str, ...] = (), earned: float = 0.0) -> Step:
@@ -173,7 +152,6 @@ RULE = Rule(
     needs=("sample.reward | metrics.reward/std",),
     taints=("rewards",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(once, hard_at_first, shaping_alone),

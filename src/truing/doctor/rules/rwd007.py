@@ -19,7 +19,6 @@ References: https://arxiv.org/abs/2311.04850, docs/tasks.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -27,28 +26,14 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Tasks of a batch that are also in the evaluation."""
-
-    trained: tuple[str, ...]  # the first of them
-    shared: int
-    tasks: int  # of the evaluation
-    declared: bool  # whether the splits are declared disjoint
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    found = step.facts["held_out"]
-    return Measured(tuple(found["trained"]), found["count"], found["tasks"], found["declared"])
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any held-out task in training."""
-    if measured.shared:
+    found = step.facts["held_out"]
+    if found["count"]:
         yield Claim(
-            Verdict.PROVEN if measured.declared else Verdict.SUSPECT,
-            f"{measured.shared} trained prompts are in the evaluation",
-            got=f"{', '.join(measured.trained)}, of {measured.tasks} tasks of the evaluation",
+            Verdict.PROVEN if found["declared"] else Verdict.SUSPECT,
+            f"{found['count']} trained prompts are in the evaluation",
+            got=f"{', '.join(found['trained'])}, of {found['tasks']} tasks of the evaluation",
             expected="none",
             specificity=2.4,
         )
@@ -76,7 +61,6 @@ RULE = Rule(
     kind="C",
     needs=("facts.held_out",),
     taints=("metrics",),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(apart,),

@@ -18,7 +18,6 @@ References: https://arxiv.org/abs/2203.14465, https://arxiv.org/abs/2304.06767
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
@@ -32,40 +31,23 @@ ROUNDING = 1e-6
 """Reward units: rounding in float32."""
 
 
-class Measured(NamedTuple):
-    """Trained samples, those below the minimum, and the lowest one."""
-
-    trained: int
-    below: int
-    row: int
-    reward: float
-    least: float  # the declared one
-
-
-def measure(step: Step) -> Measured:
-    """Read the rewards of the samples under a supervised loss."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim any reward below the minimum."""
     least = step.setup.min_reward
     assert least is not None
-    read = {
+    rewards = {
         index: row.reward
         for index, row, where in step.slices()
         if bool(step.tokens["supervised_mask"][where].any()) and not math.isnan(row.reward)
     }
-    worst = min(read, key=lambda index: read[index], default=0)
-    below = sum(reward < least - ROUNDING for reward in read.values())
-    return Measured(len(read), below, worst, read.get(worst, math.nan), least)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim any reward below the minimum."""
-    if measured.below:
+    if below := sum(reward < least - ROUNDING for reward in rewards.values()):
+        worst = min(rewards, key=lambda index: rewards[index])
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.below} of {measured.trained} trained samples have a reward below the declared"
-            " minimum",
-            got=f"{measured.reward:.3g}",
-            expected=f"at least {measured.least:.3g}",
-            row=measured.row,
+            f"{below} of {len(rewards)} trained samples have a reward below the declared minimum",
+            got=f"{rewards[worst]:.3g}",
+            expected=f"at least {least:.3g}",
+            row=worst,
             specificity=2.4,
         )
 
@@ -103,7 +85,6 @@ RULE = Rule(
     taints=("sft", "policy"),
     # no other method chooses demonstrations by reward
     applies=lambda step: step.setup.algo == "rft" or step.setup.min_reward is not None,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(just_enough,),

@@ -44,13 +44,7 @@ class Graded(NamedTuple):
     parts: float
 
 
-class Measured(NamedTuple):
-    """All rewards with parts."""
-
-    rows: tuple[Graded, ...]
-
-
-def measure(step: Step) -> Measured:
+def _graded_rows(step: Step) -> list[Graded]:
     """Add up the parts of each rollout once."""
     weights = step.setup.reward_weights
     assert weights is not None
@@ -58,7 +52,7 @@ def measure(step: Step) -> Measured:
     for index, row in enumerate(step.samples):
         if row.reward_parts and not math.isnan(row.reward):
             found[row.rollout_id] = Graded(index, row.group_id, row.reward, _sum(row, weights))
-    return Measured(tuple(found.values()))
+    return list(found.values())
 
 
 def _sum(row: SampleFacts, weights: Mapping[str, float]) -> float:
@@ -72,18 +66,18 @@ def _equal(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference from the sum."""
-    wrong = [each for each in measured.rows if not _equal(each.reward, each.parts)]
+    rows = _graded_rows(step)
+    wrong = [each for each in rows if not _equal(each.reward, each.parts)]
     if wrong:
         worst = max(
             wrong, key=lambda each: math.inf if math.isnan(each.parts) else abs(each.reward - each.parts)
         )
         yield Claim(
             Verdict.PROVEN,
-            f"{len(wrong)} of {with_count(len(measured.rows), 'reward')} are not the weighted sum of their"
-            " parts"
-            f"{_pattern(measured.rows, wrong)}",
+            f"{len(wrong)} of {with_count(len(rows), 'reward')} are not the weighted sum of their parts"
+            f"{_pattern(rows, wrong)}",
             got=f"{worst.reward:.5g}",
             expected="the declared parts" if math.isnan(worst.parts) else f"{worst.parts:.5g}",
             row=worst.row,
@@ -150,7 +144,6 @@ RULE = Rule(
     needs=("setup.reward_weights", "sample.reward_parts", "sample.reward"),
     taints=("rewards", "policy"),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(weighted, unknown),

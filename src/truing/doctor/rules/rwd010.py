@@ -21,16 +21,13 @@ Return to a checkpoint from before the break, with a smaller learning rate, a KL
 References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 """
 
-import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.levels import MIN_WINDOW, Fall, falls
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
 
 ERRORS = 4.0
@@ -43,47 +40,35 @@ MOST = 0.6
 """The same over fewer steps: the dip of a healthy run costs a third."""
 
 
-class Measured(NamedTuple):
-    """Falls by the length of the window, the longest last, and the numbers of the steps."""
-
-    falls: Sequence[Fall]
-    updates: Sequence[int]  # numbers of the values, from 1
-
-
-def measure(step: Step) -> Measured:
-    """Read the mean reward of every step with one."""
-    numbers = [past.step for past in step.past_of_stage] + [step.step]
-    series = [
-        (number + 1, reward)
-        for number, metrics in zip(numbers, history(step), strict=True)
-        if math.isfinite(reward := metrics.get("reward/mean", math.nan))
-    ]
-    return Measured(falls([reward for _, reward in series]), [number for number, _ in series])
-
-
-def fallen(measured: Measured) -> Fall | None:
-    """Return the fall over the longest window that shows one; None without one."""
-    for fall in reversed(measured.falls):
-        least = QUARTER if fall is measured.falls[-1] else MOST
+def fallen(every: Sequence[Fall]) -> Fall | None:
+    """Return the fall over the longest window that shows one, of falls with the longest last; or None."""
+    for fall in reversed(every):
+        least = QUARTER if fall is every[-1] else MOST
         if fall.errors >= ERRORS and fall.share >= least:
             return fall
     return None
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a large and significant fall."""
-    if not measured.falls:
+    rewards = step.known("reward/mean")
+    every, updates = falls([*rewards.values()]), [*rewards]
+    if not every:
         yield Claim(Verdict.NOT_CHECKED, f"{2 * MIN_WINDOW} steps with the mean reward")
-    if (fall := fallen(measured)) is not None:
-        first, last = measured.updates[fall.start], measured.updates[fall.start + fall.window - 1]
+    if (fall := fallen(every)) is not None:
+        first, last = updates[fall.start], updates[fall.start + fall.window - 1]
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean reward fell from {fall.best:.3g} to {fall.since:.3g}; it broke at step"
-            f" {measured.updates[fall.broke]}",
-            got=f"{fall.now:.3g} over steps {measured.updates[-fall.window]} to {measured.updates[-1]}",
+            f"the mean reward fell {fall_text(fall, updates)}",
+            got=f"{fall.now:.3g} over steps {updates[-fall.window]} to {updates[-1]}",
             expected=f"about {fall.best:.3g}, as over steps {first} to {last}",
             specificity=1.5,
         )
+
+
+def fall_text(fall: Fall, updates: Sequence[int]) -> str:
+    """Return from where to where, and when; ``updates`` are the numbers of the steps."""
+    return f"from {fall.best:.3g} to {fall.since:.3g}; it broke at step {updates[fall.broke]}"
 
 
 def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:
@@ -120,7 +105,6 @@ RULE = Rule(
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(dip, scattered),

@@ -53,7 +53,7 @@ class Mean(NamedTuple):
     rounding: float = 0.0  # by which rounding may move it
 
 
-def measure(step: Step) -> list[Mean]:
+def _compared(step: Step) -> list[Mean]:
     """Compute each mean and each term of the loss that is on record."""
     known = [
         Mean(name, step.metrics[name], mean, ROUNDING + ROUNDING * abs(mean))
@@ -94,9 +94,9 @@ def _mean(values: torch.Tensor) -> float:
     return float(values.double().mean()) if len(values) else math.nan
 
 
-def judge(means: list[Mean]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim each mean that differs beyond rounding."""
-    for each in means:
+    for each in _compared(step):
         if not abs(each.recorded - each.of_samples) <= each.rounding:
             is_loss = each.name.startswith("loss/")  # to which a fault of the loss itself leads too
             whose = "that" if is_loss else "the mean"
@@ -141,7 +141,6 @@ RULE = Rule(
     needs=("origin", "facts.lengths"),
     taints=(),
     applies=lambda step: step.setup.trainer == "truing",
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_recorded,),

@@ -19,21 +19,16 @@ References: https://arxiv.org/abs/2411.00640
 
 from collections.abc import Iterator
 
-from truing.analysis.stage_gain import StageGain
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import example_evaluation, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-def measure(step: Step) -> StageGain:
-    """Read the gain of the stage."""
-    assert step.gain is not None
-    return step.gain
-
-
-def judge(gain: StageGain) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a loss whose interval excludes 0."""
+    gain = step.gain
+    assert gain is not None
     if gain.is_loss:
         yield Claim(
             Verdict.SUSPECT,
@@ -77,7 +72,6 @@ RULE = Rule(
     needs=("gain",),
     taints=("policy",),
     judges_trend=True,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(same, better),

@@ -22,21 +22,16 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.token_facts import ProgramEnds
 
 
-def measure(step: Step) -> ProgramEnds:
-    """Read the counts recorded with the step."""
-    return step.facts["program_ends"]
-
-
-def judge(measured: ProgramEnds) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any reward of a crash."""
-    if measured["paid"]:
+    ends = step.facts["program_ends"]
+    if ends["paid"]:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured['paid']} of {measured['crashed']} programs that crashed have a reward",
-            got=f"first: {measured.get('reward'):g} for {measured.get('rollout')}",
+            f"{ends['paid']} of {ends['crashed']} programs that crashed have a reward",
+            got=f"first: {ends.get('reward'):g} for {ends.get('rollout')}",
             expected="no reward",
             specificity=4,
         )
@@ -64,7 +59,6 @@ RULE = Rule(
     needs=("facts.program_ends",),
     taints=("policy",),
     applies=lambda step: "program_ends" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(without_reward,),

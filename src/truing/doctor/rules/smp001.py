@@ -21,7 +21,6 @@ References: docs/control.md, docs/notation.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -37,57 +36,30 @@ ABOVE = 1e-6
 """Nats above 0 that rounding explains."""
 
 
-class Measured(NamedTuple):
-    """Impossible numbers, missing ones, and those at tokens that were not sampled."""
-
-    above: Places
-    largest: float
-    never: Places  # sampled with a probability of 0
-    missing: Places
-    elsewhere: Places
-    origins: str  # of those
-    filled: bool  # whether all of their numbers are exactly 0
-
-
-def measure(step: Step) -> Measured:
-    """Find the places of each kind."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim impossible numbers as proof, missing ones as suspicion."""
     sampler_N, origin_N = step.tokens["sampler_logprob"], step.tokens["origin"]
     kept_N = torch.tensor(step.kept)[step.sample_of_token]
     sampled_N = origin_N == Origin.SAMPLED
-    elsewhere_N = ~sampled_N & (origin_N != Origin.FORCED) & ~sampler_N.isnan()
-    names = ", ".join(Origin(each).name for each in origin_N[elsewhere_N].unique().tolist())
-    compared = int(sampled_N.sum())
     above_N = sampler_N > ABOVE
-    return Measured(
-        places(step, above_N, compared),
-        float(sampler_N[above_N].max()) if above_N.any() else 0.0,
-        places(step, sampled_N & (sampler_N == -torch.inf), compared),
-        places(step, sampled_N & kept_N & sampler_N.isnan(), compared),
-        places(step, elsewhere_N, compared),
-        names,
-        bool((sampler_N[elsewhere_N] == 0).all()),
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim impossible numbers as proof, missing ones as suspicion."""
-    if measured.above:
-        what = f"{measured.above.tokens} recorded log-probabilities are above 0"
-        yield _claim(Verdict.PROVEN, what, measured.above, f"up to {measured.largest:.3g}", "at most 0")
-    if measured.never:
-        what = (
-            f"{with_count(measured.never.tokens, 'token was', 'tokens were')} sampled with a probability of 0"
-        )
-        yield _claim(Verdict.PROVEN, what, measured.never, "minus infinity", "a finite number")
-    if measured.missing:
-        tokens = with_count(measured.missing.tokens, "token was", "tokens were")
+    if above := places(step, above_N):
+        what = f"{above.tokens} recorded log-probabilities are above 0"
+        yield _claim(Verdict.PROVEN, what, above, f"up to {float(sampler_N[above_N].max()):.3g}", "at most 0")
+    if never := places(step, sampled_N & (sampler_N == -torch.inf)):
+        what = f"{with_count(never.tokens, 'token was', 'tokens were')} sampled with a probability of 0"
+        yield _claim(Verdict.PROVEN, what, never, "minus infinity", "a finite number")
+    if missing := places(step, sampled_N & kept_N & sampler_N.isnan()):
+        tokens = with_count(missing.tokens, "token was", "tokens were")
         what = f"{tokens} sampled without a recorded log-probability"
-        yield _claim(Verdict.SUSPECT, what, measured.missing, "NaN", "a number at every sampled token")
-    if measured.elsewhere:
-        tokens = with_count(measured.elsewhere.tokens, "token")
-        what = f"{tokens} of {measured.origins} with a log-probability, although not sampled"
-        got = "exactly 0" if measured.filled else "numbers"
-        yield _claim(Verdict.SUSPECT, what, measured.elsewhere, got, "none")
+        yield _claim(Verdict.SUSPECT, what, missing, "NaN", "a number at every sampled token")
+    elsewhere_N = ~sampled_N & (origin_N != Origin.FORCED) & ~sampler_N.isnan()
+    if elsewhere := places(step, elsewhere_N):
+        names = ", ".join(Origin(each).name for each in origin_N[elsewhere_N].unique().tolist())
+        what = (
+            f"{with_count(elsewhere.tokens, 'token')} of {names} with a log-probability, although not sampled"
+        )
+        got = "exactly 0" if bool((sampler_N[elsewhere_N] == 0).all()) else "numbers"
+        yield _claim(Verdict.SUSPECT, what, elsewhere, got, "none")
 
 
 def _claim(verdict: Verdict, what: str, where: Places, got: str, expected: str) -> Claim:
@@ -134,7 +106,6 @@ RULE = Rule(
     needs=("sampler_logprob", "sampled"),
     taints=("policy",),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(forced,),

@@ -89,8 +89,9 @@ def _short(step: Step, version: int) -> int:
     return max(step.updates_of_run - version, 0)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim several policies in a step, or an old one."""
+    measured = measure(step)
     if not measured.turns:
         yield Claim(Verdict.NOT_CHECKED, "the version of the weights that sampled each turn")
         return
@@ -122,7 +123,7 @@ def example() -> Step:
     """The sampler was not synced after the previous step."""
     left = {"weights": {"before": "a", "after": "b", "next": "b"}}
     now = {"weights": {"before": "b", "after": "c", "next": "c"}}
-    return replace(changed_step(example_step(), past=[past_step(0, facts=left)], facts=now), step=1)
+    return changed_step(example_step(), past=[past_step(0, facts=left)], facts=now)
 
 
 def synced() -> Step:
@@ -157,7 +158,6 @@ RULE = Rule(
         and (step.setup.on_policy is not False or step.setup.ahead > 0)
         and step.setup.algo not in ("sft", "rft")
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(synced, declared_lag),

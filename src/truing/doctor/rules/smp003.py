@@ -19,7 +19,6 @@ References: https://arxiv.org/abs/2106.09685, https://github.com/huggingface/trl
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -27,29 +26,15 @@ from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """The compared layer."""
-
-    layer: str
-    largest: float  # difference
-    scale: float  # the largest weight
-    eps: float  # of the sampler's own dtype
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    known = step.facts["sync"]
-    return Measured(known["layer"], known["largest"], known["scale"], known.get("eps", 0.0))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim more than a hundred roundings of float32, or two of the sampler's dtype."""
-    bound = max(1e-5, 2 * measured.eps) * measured.scale
-    if not measured.largest <= bound:
+    sync = step.facts["sync"]
+    bound = max(1e-5, 2 * sync.get("eps", 0.0)) * sync["scale"]
+    if not sync["largest"] <= bound:
         yield Claim(
             Verdict.PROVEN,
-            f"the sampler's {measured.layer} is not base plus adapter",
-            got=f"a difference of {measured.largest:.3g}, with weights of up to {measured.scale:.3g}",
+            f"the sampler's {sync['layer']} is not base plus adapter",
+            got=f"a difference of {sync['largest']:.3g}, with weights of up to {sync['scale']:.3g}",
             expected=f"within {bound:.2g}",
             specificity=2.5,
         )
@@ -77,7 +62,6 @@ RULE = Rule(
     applies=lambda step: (
         is_sampled(step) and step.setup.lora is not False and "publication" not in step.facts
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(rounded,),

@@ -32,20 +32,15 @@ from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
-from truing.doctor.forward_difference import STREAMS, ForwardDifference, forward_difference
+from truing.doctor.forward_difference import STREAMS, forward_difference
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-def measure(step: Step) -> tuple[ForwardDifference, ForwardDifference]:
-    """Read the comparison recorded with the step, and the largest differences of sampler and support."""
-    return forward_difference(step, "sampler"), forward_difference(step, "support")
-
-
-def judge(differences: tuple[ForwardDifference, ForwardDifference]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a sampler that differs while the trainer agrees, and a support that is not the declared one."""
-    difference, of_support = differences
+    difference, of_support = (forward_difference(step, name) for name in ("sampler", "support"))
     if not {"sampler", "support"} & set(difference.largest):
         yield Claim(Verdict.NOT_CHECKED, "the sampler's log-probabilities beside a plain forward")
     if of_support.differs("support"):
@@ -110,7 +105,6 @@ RULE = Rule(
     needs=("facts.plain",),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft") and not step.setup.ahead,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(plain, another_engine, at_an_edge),

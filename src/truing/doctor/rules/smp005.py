@@ -27,20 +27,16 @@ References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.forward_difference import ForwardDifference, forward_difference
+from truing.doctor.forward_difference import forward_difference
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-def measure(step: Step) -> ForwardDifference:
-    """Read the comparison recorded with the step, and the trainer's largest difference."""
-    return forward_difference(step, "trainer")
-
-
-def judge(difference: ForwardDifference) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a trainer that differs, alone or together with the sampler."""
+    difference = forward_difference(step, "trainer")
     if difference.differs("itself") and difference.is_certain("itself"):
         behind = difference.largest["itself"]
         yield Claim(
@@ -87,7 +83,6 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(plain,),

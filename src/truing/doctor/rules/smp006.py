@@ -21,7 +21,6 @@ References: https://huggingface.co/blog/the_n_implementation_details_of_rlhf_wit
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -29,7 +28,7 @@ from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.rounding_tolerance import computes_in_float32, tolerance
 from truing.doctor.rounding_tolerance import measured_rounding as rounding
 from truing.doctor.rule import Rule
-from truing.doctor.rules.opt006 import compared, differ
+from truing.doctor.rules.opt006 import differ
 from truing.doctor.rules.opt009 import RELATIVE
 from truing.doctor.verdict import Claim, Verdict
 
@@ -40,52 +39,39 @@ BY_SIZE = 1e-4
 """Nats between forwards in float32 whose gradients differ by more than rounding."""
 
 
-class Measured(NamedTuple):
-    """The largest differences, nats."""
-
-    together: float  # of samples in a batch from a plain forward
-    alone: float  # of the same samples one by one from a plain forward
-    apart: float  # between the two
-    coarse: bool  # not in float32
-    bound: float  # of rounding
-    by_size: float = 0.0  # between smaller micro-batches and the trainer's own, whose gradients differ
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparisons recorded with the step."""
-    sums = step.facts.get("row_gradients", {})
-    by_size = 0.0
-    fine = bool(sums) and computes_in_float32(sums["device"])
-    if fine and differ(compared(sums), RELATIVE, MEAN_MULTIPLES):
-        by_size = sums.get("logprob", 0.0)
-    plain = step.facts.get("plain", {})
-    if "alone" not in plain or "null" not in step.facts:
-        return Measured(0.0, 0.0, 0.0, False, APART, by_size)
-    apart = step.facts["null"]["logprob"]
-    bound = tolerance(rounding(step.facts), None, APART, plain["tokens"]) or APART
-    coarse = not computes_in_float32(plain["device"])
-    return Measured(plain["trainer"], plain["alone"], apart, coarse, bound, by_size)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim samples that are right alone and wrong in a batch."""
-    if measured.apart > measured.bound and measured.alone <= measured.bound < measured.together:
-        yield Claim(
-            Verdict.SUSPECT if measured.coarse else Verdict.PROVEN,
-            f"samples change each other: in a batch up to {measured.together:.3g} nats from a plain forward,"
-            f" alone {measured.alone:.2g}",
-            got=f"{measured.apart:.3g} nats between the two",
-            expected=f"the same up to rounding: within {measured.bound:.2g}",
-            specificity=3,
-        )
-
-    elif measured.by_size > BY_SIZE:
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim samples that are right alone and wrong in a batch, and an effect of the size of micro-batches."""
+    apart = list(_apart(step))
+    yield from apart
+    sums = step.facts.get("row_gradients")
+    if apart or not sums or not computes_in_float32(sums["device"]):
+        return
+    by_size = sums.get("logprob", 0.0)
+    if by_size > BY_SIZE and differ(sums, RELATIVE, MEAN_MULTIPLES):
         yield Claim(
             Verdict.PROVEN,
             "samples change each other: log-probabilities depend on the size of micro-batches, and so does"
             " the gradient",
-            got=f"{measured.by_size:.3g} nats between smaller micro-batches and the trainer's own",
+            got=f"{by_size:.3g} nats between smaller micro-batches and the trainer's own",
             expected=f"the same up to rounding: within {BY_SIZE:g}",
+            specificity=3,
+        )
+
+
+def _apart(step: Step) -> Iterator[Claim]:
+    """Claim samples that agree with a plain forward alone, and not together."""
+    plain = step.facts.get("plain", {})
+    if "alone" not in plain or "null" not in step.facts:
+        return
+    together, alone, apart = plain["trainer"], plain["alone"], step.facts["null"]["logprob"]
+    bound = tolerance(rounding(step.facts), None, APART, plain["tokens"]) or APART
+    if apart > bound and alone <= bound < together:
+        yield Claim(
+            Verdict.PROVEN if computes_in_float32(plain["device"]) else Verdict.SUSPECT,
+            f"samples change each other: in a batch up to {together:.3g} nats from a plain forward,"
+            f" alone {alone:.2g}",
+            got=f"{apart:.3g} nats between the two",
+            expected=f"the same up to rounding: within {bound:.2g}",
             specificity=3,
         )
 
@@ -134,7 +120,6 @@ RULE = Rule(
         "alone" in step.facts.get("plain", {"alone": None})
         or "logprob" in step.facts.get("row_gradients", {})
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(in_another_order, as_measured),

@@ -76,8 +76,9 @@ def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
     return Measured(together, wealth, sum(each["tokens"] for each in audits))
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a wealth beyond that of a fair game; a setting that is left out is the cause, and a fact."""
+    measured = measure(step)
     wealth = f"a wealth of 10^{measured.together:.1f} after {measured.tokens} tokens"
     if measured.left_out:
         yield _left_out(measured, wealth)
@@ -137,7 +138,6 @@ RULE = Rule(
     needs=("facts.audit",),
     taints=("policy",),
     applies=lambda step: step.setup.algo != "sft",
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(luck,),

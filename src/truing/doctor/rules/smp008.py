@@ -109,8 +109,9 @@ def _log10_one_and(nats: float) -> float:
     return float(torch.logaddexp(torch.zeros(()).double(), torch.tensor(nats).double())) / math.log(10)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a wealth beyond that of independent draws."""
+    measured = measure(step)
     spent = math.log10(measured.update * (measured.update + 1))
     messages = {
         "rollouts of one group are the same": measured.group,
@@ -165,7 +166,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "sample.group_id", "sampler_logprob | old_logprob"),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(certain, prompts_repeated),

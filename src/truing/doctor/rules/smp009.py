@@ -100,18 +100,19 @@ def measure(step: Step) -> Measured:
     ):
         replay = {"instead": replay.get("instead", ""), **own}
     sample, token = replay.get("where", ("", 0))
-    row = next((index for index, row in enumerate(step.samples) if row.sample_id == sample), None)
+
     itself = step.facts.get("plain", {}).get("itself", 0.0)
-    facts = [*(past.facts for past in step.past_of_stage), step.facts]
-    null = next((each["null"]["logprob"] for each in reversed(facts) if "null" in each), itself)
+    facts = reversed(step.facts_of_stage)
+    null = next((each["null"]["logprob"] for each in facts if "null" in each), itself)
     counts = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
     other_trainer = "plain" in step.facts and forward_difference(step, "trainer").differs("trainer")
     about = replay.get("instead", ""), replay.get("device", "cpu"), are_routes_wrong(step), other_trainer
-    return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))
+    return Measured(*counts, null, replay.get("rounding"), *about, step.row_of(sample), int(token))
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim numbers outside their intervals."""
+    measured = measure(step)
     if measured.largest > measured.bound and (measured.rounding is None or measured.missed >= SEVERAL):
         instead = f": {measured.instead} explains all of them" if measured.instead else ""
         yield Claim(
@@ -167,7 +168,6 @@ RULE = Rule(
     applies=lambda step: (
         is_sampled(step) and ("draws" in step.facts or "replay" in step.facts.get("audit", {"replay": {}}))
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(at_an_edge, in_bfloat16, another_expert, of_another_forward),

@@ -22,9 +22,7 @@ References: https://github.com/pytorch/pytorch/issues/5059, docs/tasks.md
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import takewhile
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -40,39 +38,23 @@ TIMES, BLIND = 2, 4
 """Repetitions for a claim, with a known and an unknown number of tasks."""
 
 
-class Measured(NamedTuple):
-    """Repetitions of the tasks of this batch, in a row."""
-
-    distinct: int  # tasks, each with its copies
-    times: int
-    alike: int | None  # rows of the data set that are one of them
-    total: int | None  # rows of the data set
-    chance: float  # log10 of the probability of these repetitions; NaN if unknown
-
-
-def measure(step: Step) -> Measured:
-    """Count the batches just before with the same tasks."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim improbable repetitions, which may be intended."""
     now = step.facts["batch"]
     batches = [each.facts["batch"] for each in reversed(step.latest) if "batch" in each.facts]
     times = len(list(takewhile(lambda batch: batch["tasks"] == now["tasks"], batches)))
     distinct, alike, total = now["distinct"], now["alike"], now["total"]
-    chance = math.nan
-    if alike is not None and total is not None:
+    if alike is None or total is None:
+        improbable, others, rows = times >= BLIND, "of a data set that cannot be counted", ""
+    else:
         chance = times * now["drawn"] * math.log10(min(1.0, max(alike, distinct) / total))
-    return Measured(distinct, times, alike, total, chance)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim improbable repetitions, which may be intended."""
-    improbable = measured.times >= BLIND if math.isnan(measured.chance) else measured.chance <= CHANCE
-    if measured.times >= TIMES and improbable:
-        known = not math.isnan(measured.chance)
-        rows = f", {measured.alike} of {measured.total} rows of the data set; p = 10^{measured.chance:.0f}"
-        others = "although the data set has others" if known else "of a data set that cannot be counted"
+        improbable, others = chance <= CHANCE, "although the data set has others"
+        rows = f", {alike} of {total} rows of the data set; p = 10^{chance:.0f}"
+    if times >= TIMES and improbable:
         yield Claim(
             Verdict.SUSPECT,
-            f"the last {measured.times + 1} batches have the same tasks, {others}",
-            got=with_count(measured.distinct, "task") + rows * known,
+            f"the last {times + 1} batches have the same tasks, {others}",
+            got=with_count(distinct, "task") + rows,
             expected="other tasks in each batch",
             specificity=2,
         )
@@ -80,19 +62,11 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def _again(times: int, total: int | None, alike: int | None = None) -> Step:
     """Return the second batch, or a later one, of the same two tasks."""
-    earlier = [
-        past_step(
-            n,
-            facts={
-                "batch": batched(
-                    example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), n, f"{n}/", total, alike
-                ).facts["batch"]
-            },
-        )
-        for n in range(times)
-    ]
+    other = example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4))
+    batches = [batched(other, n, f"{n}/", total, alike).facts["batch"] for n in range(times)]
+    earlier = [past_step(n, facts={"batch": batch}) for n, batch in enumerate(batches)]
     now = batched(example_step(), times, f"{times}/", total, alike)
-    return replace(changed_step(now, past=earlier), step=times)
+    return changed_step(now, past=earlier)
 
 
 def example() -> Step:
@@ -121,7 +95,6 @@ RULE = Rule(
     kind="S",
     needs=("facts.batch",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(all_there_are, copies, few),

@@ -27,9 +27,7 @@ with their remedies.
 References: https://github.com/verl-project/verl/issues/7495, https://github.com/huggingface/trl/issues/5312
 """
 
-import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -40,59 +38,37 @@ MOST = 0.5
 """Share of changed elements that must differ in the engine's dtype."""
 
 
-class Measured(NamedTuple):
-    """The receipt of the publication that sampled the step."""
-
-    version: int
-    versions: tuple[int, ...]  # of the sampled turns
-    difference: float  # of the fixed rows, nats
-    tolerance: float  # nats
-    surviving: float  # share of changed elements that differ in the engine's dtype; NaN if none changed
-
-
-def measure(step: Step) -> Measured:
-    """Read the receipt, and the versions of the sampled turns."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim an engine that differs from the trainer, or turns of another publication."""
     receipt = step.facts["publication"]
-    turns = {
+    rows, surviving = receipt["rows"], receipt.get("surviving")
+    if not rows["largest"] <= rows["tolerance"]:
+        yield Claim(
+            Verdict.PROVEN,
+            f"the engine scores fixed rows up to {rows['largest']:.3g} nats from the published weights",
+            got=f"{rows['largest']:.3g} nats",
+            expected=f"at most {rows['tolerance']:g}",
+            specificity=3,
+        )
+    versions = {
         turn.sampler_version
         for sample, kept in zip(step.samples, step.kept, strict=True)
         for turn in sample.turns
         if kept and turn.weight_digest
     }
-    surviving = receipt.get("surviving")  # None is a NaN that was read from the record
-    return Measured(
-        receipt["version"],
-        tuple(sorted(turns)),
-        receipt["rows"]["largest"],
-        receipt["rows"]["tolerance"],
-        math.nan if surviving is None else surviving,
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim an engine that differs from the trainer, or turns of another publication."""
-    if not measured.difference <= measured.tolerance:
-        yield Claim(
-            Verdict.PROVEN,
-            f"the engine scores fixed rows up to {measured.difference:.3g} nats from the published weights",
-            got=f"{measured.difference:.3g} nats",
-            expected=f"at most {measured.tolerance:g}",
-            specificity=3,
-        )
-    if set(measured.versions) - {measured.version}:
+    if versions - {receipt["version"]}:
         yield Claim(
             Verdict.PROVEN,
             "turns of this step come from weights that this step's publication did not prove",
-            got=f"versions {', '.join(map(str, measured.versions))}",
-            expected=f"version {measured.version} alone",
+            got=f"versions {', '.join(map(str, sorted(versions)))}",
+            expected=f"version {receipt['version']} alone",
             specificity=2,
         )
-    if measured.surviving < MOST:
+    if surviving is not None and surviving < MOST:  # None is a NaN that was read from the record
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"{1 - measured.surviving:.0%} of the weights that the step changed are as before in the"
-            " engine's dtype",
-            got=f"a share of {measured.surviving:.2g} that differs",
+            f"{1 - surviving:.0%} of the weights that the step changed are as before in the engine's dtype",
+            got=f"a share of {surviving:.2g} that differs",
             expected=f"at least {MOST:g}, so that rollouts show the step",
             remedy='engine.dtype = "float32", an adapter (lora), or a larger learning rate',
         )
@@ -127,7 +103,6 @@ RULE = Rule(
     needs=("facts.publication",),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and "publication" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(published, rounded_adapter, unchanged),

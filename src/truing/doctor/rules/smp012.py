@@ -29,13 +29,14 @@ from collections.abc import Iterator, Mapping
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
-from truing.doctor.route_difference import PLACES, RouteDifference, better_place, route_difference
+from truing.doctor.route_difference import PLACES, better_place, route_difference
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-def judge(measured: RouteDifference) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim routes that are not replayed, then those that are recorded at another place."""
+    measured = route_difference(step)
     if measured.are_not_replayed:
         yield _claim(
             measured.is_certain(measured.replay),
@@ -98,7 +99,6 @@ RULE = Rule(
     needs=("facts.routes",),
     taints=("policy",),
     applies=lambda step: "record" in step.facts.get("routes", {}),
-    measure=route_difference,
     judge=judge,
     example=example,
     lookalikes=(near_ties, almost_equal),

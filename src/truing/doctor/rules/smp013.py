@@ -23,8 +23,8 @@ an index that counts otherwise after a resume.
 References: docs/tasks.md
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -32,62 +32,32 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Tasks of a step, compared with the declared order."""
-
-    asked: int
-    other: int  # that differ
-    at: int  # the first of those
-    got: str
-    expected: str
-    incomplete: int = 0  # groups with other rollouts than declared
-    group: str = ""  # the first of those
-    rollouts: Sequence[int] = ()  # of that group
-    size: int = 0
-    turns: int = 0
-    prefixed: int = 0  # turns that begin with the forced prefix
-    otherwise: int = 0  # turns that begin otherwise than their random numbers give
-    rate: float = 0.0
-    first: str = ""  # the first rollout with one
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["tasks"]
-    first = (fact["at"], fact["got"], fact["expected"]) if fact["other"] else (0, "", "")
-    group = fact.get("group", ""), fact.get("rollouts", ()), fact.get("size", 0)
-    forced = step.facts.get("forced_prefixes", {"turns": 0, "forced": 0, "other": 0, "rate": 0.0})
-    prefixes = forced["turns"], forced["forced"], forced["other"], forced["rate"], forced.get("rollout", "")
-    return Measured(fact["asked"], fact["other"], *first, fact.get("incomplete", 0), *group, *prefixes)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim tasks out of the declared order."""
-    if measured.other:
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim tasks out of the declared order, groups with other rollouts, and other forced prefixes."""
+    tasks, prefixes = step.facts["tasks"], step.facts.get("forced_prefixes")
+    if tasks["other"]:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.other} of {measured.asked} tasks are not those that the seed gives this step",
-            got=f"{measured.got} as task {measured.at + 1}",
-            expected=measured.expected,
+            f"{tasks['other']} of {tasks['asked']} tasks are not those that the seed gives this step",
+            got=f"{tasks['got']} as task {tasks['at'] + 1}",
+            expected=tasks["expected"],
             specificity=2.2,
         )
-
-    if measured.incomplete:
+    if incomplete := tasks.get("incomplete", 0):
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.incomplete} of {measured.asked} groups do not have the rollouts that were sampled",
-            got=f"{measured.group} has rollouts {', '.join(map(str, measured.rollouts))}",
-            expected=f"0 to {measured.size - 1}: each rollout counts, whatever its reward",
+            f"{incomplete} of {tasks['asked']} groups do not have the rollouts that were sampled",
+            got=f"{tasks.get('group', '')} has rollouts {', '.join(map(str, tasks.get('rollouts', ())))}",
+            expected=f"0 to {tasks.get('size', 0) - 1}: each rollout counts, whatever its reward",
             specificity=2.6,
         )
-
-    if measured.otherwise:
+    if prefixes and prefixes["other"]:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.otherwise} of {measured.turns} turns begin with the forced prefix, or without it,"
+            f"{prefixes['other']} of {prefixes['turns']} turns begin with the forced prefix, or without it,"
             " otherwise than the declared rate gives",
-            got=f"{measured.prefixed} with it; the first other one in {measured.first}",
-            expected=f"those whose random number is below {measured.rate:.4g}",
+            got=f"{prefixes['forced']} with it; the first other one in {prefixes.get('rollout', '')}",
+            expected=f"those whose random number is below {prefixes['rate']:.4g}",
             specificity=2.4,
         )
 
@@ -125,7 +95,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.tasks",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_declared,),

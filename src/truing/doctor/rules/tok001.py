@@ -21,8 +21,7 @@ References: https://blog.vllm.ai/2025/10/22/agent-lightning.html,
 https://github.com/huggingface/trl/issues/5224
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -32,63 +31,33 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-class OtherPrompts(NamedTuple):
-    """Turns that the engine sampled after other ids than are trained."""
-
-    other: int
-    turns: int
-    row: int | None  # of the first, if it is in the step
-    start: int  # of that turn
-
-
-class Measured(NamedTuple):
-    """Equal positions ÷ all positions, and the first difference, if known."""
-
-    equal: float
-    rows: int = 0  # that differ; 0 if only the share is known
-    first: Mapping[str, Any] | None = None  # from doctor/facts/id_comparison.py
-    row: int | None = None  # index of its sample among those of the step
-    prompts: OtherPrompts | None = None
-
-
-def measure(step: Step) -> Measured:
-    """Read the trainer's count, and its first difference."""
-    rows, ids = {row.sample_id: index for index, row in enumerate(step.samples)}, step.facts.get("ids")
-    prompts, other = step.facts.get("engine_prompts"), None
-    if prompts and "sample_id" in prompts:
-        row = rows.get(prompts["sample_id"])
-        other = OtherPrompts(prompts["other"], prompts["turns"], row, prompts.get("position", 0))
-    if ids is None or ids["first"] is None:
-        return Measured(step.metrics["alignment"], prompts=other)
-    row = rows.get(ids["first"]["sample_id"])
-    return Measured(ids["equal"] / ids["total"], ids["rows"], ids["first"], row, other)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim unequal ids."""
-    if prompts := measured.prompts:
+    prompts, ids = step.facts.get("engine_prompts"), step.facts.get("ids")
+    if prompts and "sample_id" in prompts:
+        start = prompts.get("position", 0)
         yield Claim(
             Verdict.PROVEN,
-            f"the engine read other ids before {prompts.other} of {prompts.turns} turns than are trained",
-            got=f"other ids before token {prompts.start}",
+            f"the engine read other ids before {prompts['other']} of {prompts['turns']} turns than are"
+            " trained",
+            got=f"other ids before token {start}",
             expected="the ids of the sample up to there, as the dialogue has them",
-            row=prompts.row,
-            end=prompts.start,
+            row=step.row_of(prompts["sample_id"]),
+            end=start,
             specificity=4.1,
         )
-
-    if measured.equal == 1:
+    first = ids and ids["first"]
+    equal = ids["equal"] / ids["total"] if ids and first else step.metrics["alignment"]
+    if equal == 1:
         return
-    share = f"{1 - measured.equal:.2g} of all sampled positions have another id in training"
-    first = measured.first
-    if first is None:
-        got, expected, place = f"{measured.equal:.6g} of the ids are equal", "exactly 1", {}
-    else:
-        share += f", in {with_count(measured.rows, 'sample')}; the first is token {first['position']}"
+    share = f"{1 - equal:.2g} of all sampled positions have another id in training"
+    got, expected, place = f"{equal:.6g} of the ids are equal", "exactly 1", {}
+    if ids and first:
+        start = first["position"]
+        share += f", in {with_count(ids['rows'], 'sample')}; the first is token {start}"
         got = f"{_id(first['trained'])}, and {with_count(first['trained_length'], 'id')} in all"
         expected = f"{_id(first['drawn'])}, and {with_count(first['drawn_length'], 'id')} in all, as sampled"
-        start = first["position"]
-        place = {"row": measured.row, "start": start, "end": start + 1}
+        place = {"row": step.row_of(first["sample_id"]), "start": start, "end": start + 1}
     # masks and advantages of other ids are wrong too
     yield Claim(Verdict.PROVEN, share, got=got, expected=expected, specificity=4, **place)
 
@@ -120,7 +89,6 @@ RULE = Rule(
     needs=("metrics.alignment",),
     taints=("policy",),
     applies=lambda step: step.setup.algo != "sft" or "alignment" in step.metrics,
-    measure=measure,
     judge=judge,
     example=example,
 )

@@ -61,7 +61,7 @@ def measure(step: Step) -> Measured:
     prompts = [
         _prompt(step, index, row, part)
         for index, row, part in step.slices()
-        if step.kept[index] and _begins(row)
+        if step.kept[index] and row.begins_with_task
     ]
     groups = [step.samples[prompt.row].group_id for prompt in prompts]
     hashes = [step.samples[prompt.row].prompt_hash for prompt in prompts]
@@ -71,13 +71,6 @@ def measure(step: Step) -> Measured:
         for first, other in _pairs(prompts, groups)
     )
     return Measured(_apart(prompts, groups), _apart(prompts, hashes), named)
-
-
-def _begins(row: SampleFacts) -> bool:
-    """Return whether a sample begins its rollout with its task's prompt: a program writes its own."""
-    if any(turn.call for turn in row.turns):
-        return False
-    return "#" not in row.sample_id or row.sample_id.endswith("#0")
 
 
 def _prompt(step: Step, index: int, row: SampleFacts, part: slice) -> Prompt:
@@ -105,8 +98,9 @@ def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
     return Apart(len(different), other.row, at, end)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim several prompts in a group, and several hashes of a prompt."""
+    measured = measure(step)
     of_group, of_hash = (
         (measured.groups, "of their group", 3.0),
         (measured.hashes, "with their prompt hash", 1.0),
@@ -150,8 +144,7 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "origin", "sample.group_id"),
     taints=("policy",),
-    applies=lambda step: any(map(_begins, step.samples)),
-    measure=measure,
+    applies=lambda step: any(row.begins_with_task for row in step.samples),
     judge=judge,
     example=example,
     lookalikes=(some_begun,),

@@ -17,41 +17,28 @@ References: https://github.com/vllm-project/vllm/pull/27515, https://github.com/
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
-from truing.doctor.token_places import Places, places
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Second tokens that are BOS after a BOS."""
-
-    doubled: Places
-    rows: int
-
-
-def measure(step: Step) -> Measured:
-    """Check the first two ids of each sample."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim a second BOS."""
     bos_N = step.tokens["token_ids"] == step.setup.bos_id
     doubled_N = torch.zeros_like(bos_N)
     doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.position_in_sample[1:] == 1)
-    return Measured(places(step, doubled_N), len(step.samples))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a second BOS."""
-    if measured.doubled:
+    if doubled := places(step, doubled_N):
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.doubled.rows} of {measured.rows} samples begin with BOS twice",
-            got=str(measured.doubled),
+            f"{doubled.rows} of {len(step.samples)} samples begin with BOS twice",
+            got=str(doubled),
             expected="BOS once, from the chat template or from the tokenizer",
-            row=measured.doubled.row,
+            row=doubled.row,
             start=0,
             end=2,
             specificity=3,
@@ -80,7 +67,6 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "setup.bos_id"),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(marks_every_turn,),

@@ -76,8 +76,9 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any contradiction."""
+    measured = measure(step)
     wrong = [where for where in (measured.outside, measured.twice, measured.other_origins) if where]
     parts = [
         f"{count} {what}"
@@ -140,7 +141,6 @@ RULE = Rule(
     kind="E",
     needs=("origin", "sample.turns"),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(failed_before_its_first_word,),

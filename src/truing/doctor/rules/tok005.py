@@ -59,13 +59,7 @@ class Beginning(NamedTuple):
     words: str
 
 
-class Measured(NamedTuple):
-    """The graded texts of all rollouts."""
-
-    texts: tuple[Beginning, ...]
-
-
-def measure(step: Step) -> Measured:
+def _beginnings(step: Step) -> list[Beginning]:
     """Compare the beginnings of texts with the ends of messages, and both with the ids."""
     texts, last = list[Beginning](), _last_rows(step)
     for index, row, part in step.slices():
@@ -78,7 +72,7 @@ def measure(step: Step) -> Measured:
             shared, end = len(message), text.index(message) + len(message)
         quoted, runs = _quoted(step, row, part, shared / len(message)) if shared else (math.nan, 0)
         texts.append(Beginning(index, shared, quoted, runs, text[:end]))
-    return Measured(tuple(texts))
+    return texts
 
 
 def _last_rows(step: Step) -> set[int]:
@@ -123,18 +117,19 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return zip(*(ids[k:] for k in range(RUN)), strict=False)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim half of the texts: a few may resemble their task."""
+    texts = _beginnings(step)
     unsampled = [
         each
-        for each in measured.texts
+        for each in texts
         if each.shared >= SHORT and each.quoted < HALF and each.runs * CHARACTERS < each.shared
     ]
-    if unsampled and len(unsampled) >= HALF * len(measured.texts):
+    if unsampled and len(unsampled) >= HALF * len(texts):
         first = unsampled[0]
         yield Claim(
             Verdict.SUSPECT,
-            f"{len(unsampled)} of {len(measured.texts)} graded texts begin with words of the prompt that the"
+            f"{len(unsampled)} of {len(texts)} graded texts begin with words of the prompt that the"
             " policy did not sample",
             got=f"{first.words[:60]!r}; {first.quoted:.0%} of its ids are in the turn",
             expected="the policy's answer alone",
@@ -181,7 +176,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "sample.turns", "sample.text", "sample.messages"),
     taints=("rewards", "policy"),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(repeats_the_question, thinks_first),

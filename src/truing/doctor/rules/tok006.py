@@ -19,7 +19,6 @@ References: docs/agents.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -27,33 +26,16 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Texts that differ from the decoded ids."""
-
-    checked: int
-    other: int
-    row: int | None  # the first that differs, if it is in the step
-    got: str
-    expected: str
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["graded_text"]
-    rows = {sample.sample_id: index for index, sample in enumerate(step.samples)}
-    row = rows.get(fact.get("sample_id", ""))
-    return Measured(fact["checked"], fact["other"], row, fact.get("got", ""), fact.get("expected", ""))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any text that is not that of its ids."""
-    if measured.other:
+    fact = step.facts["graded_text"]
+    if fact["other"]:
         yield Claim(
             Verdict.PROVEN,
-            f"the text of {measured.other} of {measured.checked} rollouts is not that of their ids",
-            got=f"{measured.got!r} is graded or recorded",
-            expected=f"{measured.expected!r}, as the tokenizer decodes the ids",
-            row=measured.row,
+            f"the text of {fact['other']} of {fact['checked']} rollouts is not that of their ids",
+            got=f"{fact.get('got', '')!r} is graded or recorded",
+            expected=f"{fact.get('expected', '')!r}, as the tokenizer decodes the ids",
+            row=step.row_of(fact.get("sample_id", "")),
             specificity=4.5,
         )
 
@@ -78,7 +60,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.graded_text",),
     taints=("rewards", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_decoded,),

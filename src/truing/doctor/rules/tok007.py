@@ -23,7 +23,6 @@ References: docs/tasks.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.rule import Rule
@@ -31,33 +30,16 @@ from truing.doctor.rules.msk007 import demonstrated_step
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Demonstrated turns that differ from their task's."""
-
-    checked: int
-    other: int
-    row: int | None  # the first that differs, if it is in the step
-    got: str
-    expected: str
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["demonstrations"]
-    rows = {sample.sample_id: index for index, sample in enumerate(step.samples)}
-    row = rows.get(fact.get("sample_id", ""))
-    return Measured(fact["checked"], fact["other"], row, fact.get("got", ""), fact.get("expected", ""))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any turn that is not its task's."""
-    if measured.other:
+    fact = step.facts["demonstrations"]
+    if fact["other"]:
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.other} of {measured.checked} demonstrated turns are not those of their tasks",
-            got=f"{measured.got!r} is trained",
-            expected=f"{measured.expected!r} once, and a stop at the end",
-            row=measured.row,
+            f"{fact['other']} of {fact['checked']} demonstrated turns are not those of their tasks",
+            got=f"{fact.get('got', '')!r} is trained",
+            expected=f"{fact.get('expected', '')!r} once, and a stop at the end",
+            row=step.row_of(fact.get("sample_id", "")),
             specificity=4.5,
         )
 
@@ -83,7 +65,6 @@ RULE = Rule(
     needs=("facts.demonstrations",),
     taints=("sft", "policy"),
     applies=lambda step: step.setup.algo == "sft" or "demonstrations" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_demonstrated,),

@@ -21,7 +21,7 @@ References: docs/agents.md, https://github.com/aliasrobotics/cai/issues/405
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -35,19 +35,16 @@ ENOUGH = 5
 """Calls by that name."""
 
 
-class Measured(NamedTuple):
-    """Calls, and the most frequent unknown name."""
-
-    calls: int
-    unknown: int  # calls by any unknown name
-    name: str
-    times: int
-    nearest: str  # nearest tool name; empty without one
-    row: int  # of its first call
+def _names(message: Mapping[str, Any]) -> Iterator[str]:
+    """Return the tool names in a message of the policy."""
+    for call in message.get("tool_calls") or ():
+        name = call.get("function", call).get("name")
+        if isinstance(name, str) and name:
+            yield name
 
 
-def measure(step: Step) -> Measured:
-    """Count the names of calls, each rollout once however many samples it has."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim a frequent unknown name; each rollout counts once however many samples it has."""
     known = step.setup.tools or ()
     called, where = Counter[str](), dict[str, int]()
     for index in {row.rollout_id: i for i, row in reversed(list(enumerate(step.samples)))}.values():
@@ -57,29 +54,14 @@ def measure(step: Step) -> Measured:
                 where[name] = min(index, where.get(name, index))
     unknown = Counter({name: times for name, times in called.items() if name not in known})
     name, times = unknown.most_common(1)[0] if unknown else ("", 0)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return Measured(called.total(), unknown.total(), name, times, near[0] if near else "", where.get(name, 0))
-
-
-def _names(message: Mapping[str, Any]) -> Iterator[str]:
-    """Return the tool names in a message of the policy."""
-    for call in message.get("tool_calls") or ():
-        name = call.get("function", call).get("name")
-        if isinstance(name, str) and name:
-            yield name
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a frequent unknown name."""
-    if measured.times >= ENOUGH and measured.times >= SHARE * measured.calls:
+    if times >= ENOUGH and times >= SHARE * called.total():
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         yield Claim(
             Verdict.SUSPECT,
-            f"{measured.times} of {measured.calls} calls are to {measured.name!r}, which is not a tool",
-            got=f"{measured.unknown} calls by unknown names",
-            expected=f"the nearest name is {measured.nearest!r}"
-            if measured.nearest
-            else "the name of a tool",
-            row=measured.row,
+            f"{times} of {called.total()} calls are to {name!r}, which is not a tool",
+            got=f"{unknown.total()} calls by unknown names",
+            expected=f"the nearest name is {near[0]!r}" if near else "the name of a tool",
+            row=where[name],
             specificity=2,
         )
 
@@ -109,7 +91,6 @@ RULE = Rule(
     needs=("sample.messages", "setup.tools"),
     taints=("policy",),
     applies=lambda step: is_sampled(step) and step.metrics.get("tools/calls_mean", 1.0) > 0,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(different_names,),

@@ -22,7 +22,6 @@ References: docs/agents.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -31,54 +30,33 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 
-class Measured(NamedTuple):
-    """Replies that are not of the rollout's own episode, and the first of them."""
-
-    checked: int
-    other: int
-    rollout: str
-    reply: int  # its number in the rollout, from 0
-    got: str
-    given_to: str  # the rollout whose episode gave it; "" if none did
-    row: int | None  # a sample of the rollout, if it is in the step
-    outcomes: int  # rollouts with another final state than their own episode's
-    outcome_of: str  # the first of those
-    outcome_row: int | None
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["replies"]
-    rollout, outcome_of = fact.get("rollout", ""), fact.get("outcome_of", "")
-    first = rollout, fact.get("reply", 0), fact.get("got", ""), fact.get("given_to", "")
-    outcomes = fact.get("other_outcomes", 0), outcome_of, _row_of(step, outcome_of)
-    return Measured(fact["checked"], fact["other"], *first, _row_of(step, rollout), *outcomes)
-
-
 def _row_of(step: Step, rollout: str) -> int | None:
     return next((i for i, sample in enumerate(step.samples) if sample.rollout_id == rollout), None)
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any reply, or final state, of another episode."""
-    if measured.other:
-        source = f", which the episode of {measured.given_to} gave" if measured.given_to else ""
+    fact = step.facts["replies"]
+    if fact["other"]:
+        rollout, given_to = fact.get("rollout", ""), fact.get("given_to", "")
+        source = f", which the episode of {given_to} gave" if given_to else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.other} of {measured.checked} replies are not those of the rollout's own episode",
-            got=f"{measured.got!r} as reply {measured.reply + 1} of {measured.rollout}{source}",
+            f"{fact['other']} of {fact['checked']} replies are not those of the rollout's own episode",
+            got=f"{fact.get('got', '')!r} as reply {fact.get('reply', 0) + 1} of {rollout}{source}",
             expected="what its own episode replied",
-            row=measured.row,
+            row=_row_of(step, rollout),
             specificity=4.3,
         )
-    if measured.outcomes:
+    if outcomes := fact.get("other_outcomes", 0):
+        rollout = fact.get("outcome_of", "")
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(measured.outcomes, 'rollout is', 'rollouts are')} judged by another final state"
+            f"{with_count(outcomes, 'rollout is', 'rollouts are')} judged by another final state"
             " than that of the rollout's own episode",
-            got=f"another one in {measured.outcome_of}",
+            got=f"another one in {rollout}",
             expected="the outcome of its own episode",
-            row=measured.outcome_row,
+            row=_row_of(step, rollout),
             specificity=4.4,
         )
 
@@ -109,7 +87,6 @@ RULE = Rule(
     needs=("facts.replies",),
     taints=("sft", "policy", "rewards"),
     applies=lambda step: "replies" in step.facts or step.setup.tools != (),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_given,),

@@ -24,16 +24,11 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.token_facts import ProgramAnswers
 
 
-def measure(step: Step) -> ProgramAnswers:
-    """Read the comparison recorded with the step."""
-    return step.facts["program_answers"]
-
-
-def judge(fact: ProgramAnswers) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any answer that says something else."""
+    fact = step.facts["program_answers"]
     if fact["altered"]:
         first = f"call {fact.get('call')} of {fact.get('rollout')}"
         yield Claim(
@@ -67,7 +62,6 @@ RULE = Rule(
     needs=("facts.program_answers",),
     taints=("policy", "sft"),
     applies=lambda step: "program_answers" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_said,),

@@ -24,7 +24,6 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types.token_facts import ProgramRequests
 
 WHAT = {
     "messages": "the policy read other messages than programs sent",
@@ -36,13 +35,9 @@ WHAT = {
 """What is wrong, by the count of the fact."""
 
 
-def measure(step: Step) -> ProgramRequests:
-    """Read the comparison recorded with the step."""
-    return step.facts["program_requests"]
-
-
-def judge(fact: ProgramRequests) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference: a conversation follows from the requests."""
+    fact = step.facts["program_requests"]
     found = {name: fact[name] for name in WHAT if fact[name]}
     if found:
         yield Claim(
@@ -76,7 +71,6 @@ RULE = Rule(
     needs=("facts.program_requests",),
     taints=("policy", "sft"),
     applies=lambda step: "program_requests" in step.facts,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_sent,),

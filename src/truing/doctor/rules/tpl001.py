@@ -20,7 +20,6 @@ References: https://huggingface.co/docs/transformers/chat_templating, docs/templ
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
@@ -36,18 +35,8 @@ HALF = 0.5
 """Of the rollouts."""
 
 
-class Measured(NamedTuple):
-    """Prompts with a stop, and those that end with it."""
-
-    prompts: int
-    ended: int
-    row: int  # the first of those
-    start: int  # of its last stop
-    end: int  # of its prompt
-
-
-def measure(step: Step) -> Measured:
-    """Measure the distance of the last stop of each prompt from its end."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim most prompts with a stop near their end: one template renders all."""
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
     prompts, ended = 0, list[tuple[int, int, int]]()
     for index, row, part in step.slices():
@@ -56,21 +45,16 @@ def measure(step: Step) -> Measured:
         prompts += 1
         if row.turns[0].start - stops[-1] - 1 <= SHORT:
             ended.append((index, stops[-1], row.turns[0].start))
-    return Measured(prompts, len(ended), *(ended[0] if ended else (0, 0, 0)))
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim most prompts: one template renders all."""
-    if measured.ended and measured.ended >= HALF * measured.prompts:
+    if ended and len(ended) >= HALF * prompts:
+        row, start, end = ended[0]
         yield Claim(
             Verdict.SUSPECT,
-            f"{measured.ended} of {measured.prompts} prompts end with a stop: the policy's turn is not"
-            " opened",
+            f"{len(ended)} of {prompts} prompts end with a stop: the policy's turn is not opened",
             got="a stop, and at most a line break after it",
             expected="the template's opening before an answer",
-            row=measured.row,
-            start=measured.start,
-            end=measured.end,
+            row=row,
+            start=start,
+            end=end,
             specificity=2,
         )
 
@@ -98,7 +82,6 @@ RULE = Rule(
     needs=("token_ids", "sample.turns", "setup.stop_ids"),
     taints=("sft", "policy"),
     applies=lambda step: step.setup.stop_ids != (),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(opened,),

@@ -20,7 +20,7 @@ References: docs/templates.md, https://github.com/modelscope/ms-swift/issues/916
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -33,29 +33,6 @@ from truing.types.token import Origin
 
 TOKENS = 4
 """Before an answer: the opening of a turn in most templates has three."""
-
-
-class Measured(NamedTuple):
-    """Openings, as ids; empty without one."""
-
-    demonstrated: tuple[int, ...]
-    attempted: tuple[int, ...]
-    stage: str  # of the demonstrations
-    row: int
-    end: int
-
-
-def measure(step: Step) -> Measured:
-    """Compare the openings of this step and of earlier stages."""
-    demo, drawn = opening(step, Origin.DEMO), opening(step, Origin.SAMPLED)
-    stage = step.stage
-    for before in step.past:
-        recorded = before.facts.get("opening")
-        if recorded and not demo and before.stage != step.stage:
-            demo, stage = tuple(recorded["demonstrated"]), before.stage
-    row = next((i for i, row in enumerate(step.samples) if _kind(step, i, row) == Origin.SAMPLED), 0)
-    turns = step.samples[row].turns if step.samples else ()
-    return Measured(demo, drawn, stage, row, turns[0].start if turns else 0)
 
 
 def opening(step: Step, kind: Origin) -> tuple[int, ...]:
@@ -75,26 +52,33 @@ def opening(step: Step, kind: Origin) -> tuple[int, ...]:
 
 
 def _kind(step: Step, index: int, row: SampleFacts) -> int:
-    """Return the origin of the first turn; None for a later sample of a rollout."""
-    if not row.turns or ("#" in row.sample_id and not row.sample_id.endswith("#0")):
+    """Return the origin of the first turn; −1 without one, and for a later sample of a rollout."""
+    if not row.turns or row.number:
         return -1
     start = row.turns[0].start  # a rollout may have failed before its first token
     has_turn = 0 < start < step.lengths[index]
     return int(step.tokens["origin"][step.starts[index] + start]) if has_turn else -1
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim unequal ids; the shorter may be the end of the longer."""
-    shared = min(len(measured.demonstrated), len(measured.attempted))
-    if shared and measured.demonstrated[-shared:] != measured.attempted[-shared:]:
+    demonstrated, sampled, stage = opening(step, Origin.DEMO), opening(step, Origin.SAMPLED), step.stage
+    for before in step.past:
+        recorded = before.facts.get("opening")
+        if recorded and not demonstrated and before.stage != step.stage:
+            demonstrated, stage = tuple(recorded["demonstrated"]), before.stage
+    shared = min(len(demonstrated), len(sampled))
+    if shared and demonstrated[-shared:] != sampled[-shared:]:
+        row = next(i for i, row in enumerate(step.samples) if _kind(step, i, row) == Origin.SAMPLED)
+        end = step.samples[row].turns[0].start
         yield Claim(
             Verdict.PROVEN,
-            f"rollouts open answers differently from the demonstrations of {measured.stage}",
-            got=f"ids {list(measured.attempted)}",
-            expected=f"ids {list(measured.demonstrated)}",
-            row=measured.row,
-            start=max(0, measured.end - len(measured.attempted)),
-            end=measured.end,
+            f"rollouts open answers differently from the demonstrations of {stage}",
+            got=f"ids {list(sampled)}",
+            expected=f"ids {list(demonstrated)}",
+            row=row,
+            start=max(0, end - len(sampled)),
+            end=end,
             specificity=3,
         )
 
@@ -122,7 +106,6 @@ RULE = Rule(
     needs=("token_ids", "origin", "sample.turns"),
     taints=("sft", "policy"),
     applies=is_sampled,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(of_one_template, demonstrated_step, failed_before_its_first_word),

@@ -22,7 +22,7 @@ References: docs/templates.md, docs/tasks.md
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
@@ -30,39 +30,22 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """Prompts rendered once more."""
-
-    asked: int
-    other: int  # that differ from the recorded ones
-    row: int | None  # the first of those
-    at: int  # its first different token
-    got: str
-    expected: str
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    facts = step.facts["prompts"]
-    if not facts["other"]:
-        return Measured(facts["asked"], 0, None, 0, "", "")
-    row = next((i for i, row in enumerate(step.samples) if row.sample_id == facts["sample_id"]), None)
-    texts = (f"{each['tokens']} tokens, there {each['text']!r}" for each in (facts["got"], facts["expected"]))
-    return Measured(facts["asked"], facts["other"], row, facts["at"], *texts)
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim prompts that differ."""
-    if measured.other:
+    facts = step.facts["prompts"]
+    if facts["other"]:
+        got, expected = (
+            f"{each['tokens']} tokens, there {each['text']!r}" for each in (facts["got"], facts["expected"])
+        )
         yield Claim(
             Verdict.PROVEN,
-            f"{measured.other} of {measured.asked} prompts differ from the rendering of their tasks, the"
-            f" first from token {measured.at} on",
-            got=measured.got,
-            expected=measured.expected,
-            row=measured.row,
-            start=measured.at,
-            end=measured.at + 1,
+            f"{facts['other']} of {facts['asked']} prompts differ from the rendering of their tasks, the"
+            f" first from token {facts['at']} on",
+            got=got,
+            expected=expected,
+            row=step.row_of(facts["sample_id"]),
+            start=facts["at"],
+            end=facts["at"] + 1,
             specificity=3.2,
         )
 
@@ -88,7 +71,6 @@ RULE = Rule(
     kind="E",
     needs=("facts.prompts",),
     taints=("sft", "policy"),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(as_rendered,),

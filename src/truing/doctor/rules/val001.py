@@ -20,7 +20,6 @@ References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2006.05990
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.rule import Rule, has_critic
@@ -28,44 +27,25 @@ from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
 
 
-class Measured(NamedTuple):
-    """The movement of the head, and the expected causes."""
-
-    moved: float
-    error: float  # the largest |return − value|, reward units
-    tokens: int
-    gradient: float | None  # norm over the critic's weights
-    rate: float
-
-
-def measure(step: Step) -> Measured:
-    """Compute errors of values at all tokens with one."""
+def judge(step: Step) -> Iterator[Claim]:
+    """Claim a head without movement in spite of errors of values."""
     error_N = (step.tokens["returns"].double() - step.tokens["value"].double()).abs()
     error_n = error_N[~error_N.isnan()]
-    return Measured(
-        step.metrics["value/head_step"],
-        float(error_n.max()) if len(error_n) else 0.0,
-        len(error_n),
-        step.metrics.get("grad/critic_norm"),
-        step.metrics.get("lr", 0.0),
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
-    """Claim a head without movement in spite of errors."""
-    if measured.moved == 0 and measured.error > 1e-4 and measured.rate > 0:
-        why = "" if measured.gradient is None else f", gradient norm {measured.gradient:.3g}"
+    error = float(error_n.max()) if len(error_n) else 0.0
+    if step.metrics["value/head_step"] == 0 and error > 1e-4 and step.metrics.get("lr", 0.0) > 0:
+        gradient = step.metrics.get("grad/critic_norm")
+        why = "" if gradient is None else f", gradient norm {gradient:.3g}"
         cause = (
             "no gradient reaches it"
-            if measured.gradient == 0
+            if gradient == 0
             else "the optimizer does not hold it"
-            if measured.gradient
+            if gradient
             else "it is not trained"
         )
         yield Claim(
             Verdict.PROVEN,
-            f"the critic's head did not move, although values are off by up to {measured.error:.3g}: {cause}",
-            got=f"a change of 0 at {measured.tokens} tokens with values{why}",
+            f"the critic's head did not move, although values are off by up to {error:.3g}: {cause}",
+            got=f"a change of 0 at {len(error_n)} tokens with values{why}",
             expected="a head that follows the returns",
             specificity=2,
         )
@@ -99,7 +79,6 @@ RULE = Rule(
     taints=("critic", "policy"),
     # without an optimizer step the head cannot move
     applies=has_critic,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(learning, foreseen),

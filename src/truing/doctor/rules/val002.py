@@ -93,8 +93,9 @@ def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:
     return float(1 - (returns_n - value_n).square().sum() / (returns_n - returns_n.mean()).square().sum())
 
 
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim a wrong score as proof; a score that stays at 0 has two explanations."""
+    measured = measure(step)
     apart = abs(measured.shown - measured.value)
     if not measured.tokens and (measured.steps < STEPS or math.isinf(measured.centred)):
         yield Claim(Verdict.NOT_CHECKED, f"{STEPS} steps with the explained variance")
@@ -153,7 +154,6 @@ RULE = Rule(
         CENTRED in step.metrics
         or ("value/explained_variance" in step.metrics if "value" in step.tokens else has_critic(step))
     ),
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(scored, new),

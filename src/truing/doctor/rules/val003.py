@@ -54,11 +54,6 @@ class Measured(NamedTuple):
     factor: float  # got ÷ expected
 
 
-def measure(step: Step) -> list[Measured]:
-    """Compare each optimizer step token by token."""
-    return [_compared(at_step, number) for number, at_step in step.at_each_optimizer_step()]
-
-
 def _compared(step: Step, number: int) -> Measured:
     assert step.setup.value_coef is not None
     old_N, returns_N = (step.stream(name).nan_to_num() for name in ("value", "returns"))
@@ -81,8 +76,9 @@ def _compared(step: Step, number: int) -> Measured:
     return Measured(places(step, wrong_N, tokens), float(difference_N.max()), scale, factor)
 
 
-def judge(steps: list[Measured]) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim more than rounding of the gradient and of its values, in the first optimizer step that has it."""
+    steps = [_compared(at_step, number) for number, at_step in step.at_each_optimizer_step()]
     first = next((measured for measured in steps if measured.where), None)
     if first is not None:
         scaled = abs(first.factor - 1) > ROUNDING
@@ -130,7 +126,6 @@ RULE = Rule(
     needs=("new_value", "value_gradient", "value", "returns", "value_mask", "setup.value_coef"),
     taints=("critic", "policy"),
     applies=has_critic,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(learning, rounded),

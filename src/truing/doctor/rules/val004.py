@@ -22,7 +22,6 @@ References: https://arxiv.org/abs/1506.02438, docs/notation.md
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.rule import Rule, has_critic
@@ -34,49 +33,27 @@ ROUNDING = 1e-4
 """Of the largest possible value: float32 leaves 1e-6."""
 
 
-class Measured(NamedTuple):
-    """Differences of values from a plain forward, reward units."""
-
-    tokens: int
-    largest: float
-    cut: int  # truncated ends
-    bootstrap: float  # difference after one
-    scale: float
-    row: int | None  # of the largest difference, if it is in the step
-    token: int
-
-
-def measure(step: Step) -> Measured:
-    """Read the comparison recorded with the step."""
-    fact = step.facts["critic_values"]
-    name, token = fact["where"]
-    row = next((index for index, sample in enumerate(step.samples) if sample.sample_id == name), None)
-    return Measured(
-        fact["tokens"], fact["largest"], fact["cut"], fact["bootstrap"], fact["scale"], row, token
-    )
-
-
-def judge(measured: Measured) -> Iterator[Claim]:
+def judge(step: Step) -> Iterator[Claim]:
     """Claim values beyond rounding."""
-    bound = ROUNDING * measured.scale
-    if measured.largest > bound:
+    fact = step.facts["critic_values"]
+    bound, (sample_id, token) = ROUNDING * fact["scale"], fact["where"]
+    if fact["largest"] > bound:
         yield Claim(
             Verdict.PROVEN,
-            f"values are up to {measured.largest:.3g} from a plain forward of the critic",
-            got=f"{measured.largest:.3g} over {with_count(measured.tokens, 'token')}",
+            f"values are up to {fact['largest']:.3g} from a plain forward of the critic",
+            got=f"{fact['largest']:.3g} over {with_count(fact['tokens'], 'token')}",
             expected=f"within {bound:.2g}",
-            row=measured.row,
-            start=measured.token,
-            end=measured.token + 1,
+            row=step.row_of(sample_id),
+            start=token,
+            end=token + 1,
             specificity=2.6,
         )
-
-    if measured.bootstrap > bound:
+    if fact["bootstrap"] > bound:
         yield Claim(
             Verdict.PROVEN,
-            f"the value after a truncated end is up to {measured.bootstrap:.3g} from a plain forward of the"
+            f"the value after a truncated end is up to {fact['bootstrap']:.3g} from a plain forward of the"
             " critic",
-            got=f"{measured.bootstrap:.3g} over {with_count(measured.cut, 'end')}",
+            got=f"{fact['bootstrap']:.3g} over {with_count(fact['cut'], 'end')}",
             expected=f"within {bound:.2g}: the value of the state after the last token",
             specificity=2.6,
         )
@@ -109,7 +86,6 @@ RULE = Rule(
     needs=("facts.critic_values",),
     taints=("critic", "policy"),
     applies=has_critic,
-    measure=measure,
     judge=judge,
     example=example,
     lookalikes=(rounded,),

@@ -25,7 +25,7 @@ class EnvironmentReplies(Measurement):
         """Return how many differ, and the first difference; nothing without an episode."""
         chars = self.step.recipe.episode.max_reply_chars
         fact = reply_fact(self.step.samples.rollouts, chars)
-        return {"replies": fact} if fact["checked"] or fact["outcomes"] else {}
+        return {"replies": fact} if fact["checked"] or "outcomes" in fact else {}
 
 
 def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
@@ -33,14 +33,14 @@ def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
 
     ``chars``: the most characters of a reply that a rollout reads.
     """
-    fact: Replies = {"checked": 0, "other": 0, "outcomes": 0}
+    fact: Replies = {"checked": 0, "other": 0}
     given_to = {each: name for name, rollout in rollouts.items() for each in rollout.reply_hashes}
     other_outcomes: list[str] = []
     for name, rollout in rollouts.items():
         if rollout.status is Status.ERROR or not rollout.reply_hashes:  # without an episode there is none
             continue
         *given, own_outcome = rollout.reply_hashes
-        fact["outcomes"] += 1
+        fact["outcomes"] = fact.get("outcomes", 0) + 1
         if hash_of_outcome(rollout.outcome) != own_outcome:
             other_outcomes.append(name)
         read = rollout.received

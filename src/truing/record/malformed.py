@@ -30,7 +30,7 @@ def as_record_error(subject: str) -> Iterator[None]:
 @contextmanager
 def damaged_line(path: Path, number: int) -> Iterator[None]:
     """Convert errors of a line that does not fit its type into a RecordError with file, line and key."""
-    remedy = "restore the file from a copy"
+    remedy = "restore the file from a copy, or use the version of Truing that wrote it"
     try:
         yield
     except Misfit as error:

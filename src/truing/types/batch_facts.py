@@ -50,7 +50,7 @@ class Replies(TypedDict):
 
     checked: Count  # messages; those of programs are in no reply
     other: Count
-    outcomes: Count  # final states that were compared
+    outcomes: NotRequired[Count]  # final states that were compared
     rollout: NotRequired[Text]  # the first with another one
     reply: NotRequired[Count]  # its number in that rollout, from 0
     got: NotRequired[Text]

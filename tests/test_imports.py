@@ -118,6 +118,15 @@ def test_a_file_imports_only_what_its_room_may(path):
     assert rooms_of(modules(path)) <= allowed
 
 
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "doctor" / "oracle").glob("*.py")), ids=lambda path: path.stem
+)
+def test_an_oracle_imports_data_types_alone_and_no_code_that_it_checks(path):
+    own = ("truing.doctor.oracle", "truing.doctor.evidence", "truing.types", "truing.errors")
+    foreign = {name for name in modules(path) if name.startswith("truing") and not name.startswith(own)}
+    assert foreign == set()
+
+
 @pytest.mark.parametrize("name", MAY_IMPORT)
 def test_a_room_imports_what_the_table_lets_it(name):
     """A permission that nobody uses would hide the first misuse; types and errors are free to all."""

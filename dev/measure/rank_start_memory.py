@@ -103,7 +103,7 @@ def measured(recipe: Recipe, ranks: Ranks) -> tuple[int, int, int]:
     thread.start()
     session = session_module.open_session(recipe, env_from_recipe(recipe), ranks)
     budget = MemoryBudget(MemoryNeed(0, 1), 1, 1)
-    learner = open_learner(session.policy, session.recipe, "grpo", budget, resume=None)
+    learner = open_learner(session.policy, session.recipe, "grpo", budget, checkpoint=None)
     over.set()
     thread.join()
     release_freed_memory()

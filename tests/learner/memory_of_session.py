@@ -27,7 +27,7 @@ def main(table: dict) -> int:
         before = bytes_in_use(cpu)
         session = open_session(each, env_from_recipe(each), ranks)
         budget = MemoryBudget(MemoryNeed(0, 1), 1, 1)
-        learner = open_learner(session.policy, each, each.stages[0], budget, resume=None)
+        learner = open_learner(session.policy, each, each.stages[0], budget, checkpoint=None)
         for weight in (weight for group in learner.parameter_groups() for weight in group.values()):
             weight.grad = torch.zeros_like(weight)
         learner.optimizer.step()

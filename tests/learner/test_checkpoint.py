@@ -203,7 +203,7 @@ def test_going_back_drops_what_came_after_and_keeps_other_stages(saved):
     folder, model, parameters, optimizer = saved
     for step in (0, 2, 4):
         update(model, optimizer)
-        state = checkpoint.CheckpointState("grpo", step, control={"kl_coef": 0.1}, rollbacks=1)
+        state = checkpoint.CheckpointState("grpo", step, coefficients={"kl_coef": 0.1}, rollbacks=1)
         checkpoint.save(folder, state, {"trainable": parameters}, optimizer)
     assert checkpoint.saved_steps(folder, "grpo") == [0, 2, 4]
     state = checkpoint.read_state(folder / "grpo-000002")

@@ -86,7 +86,7 @@ KL_WEIGHT_NOT_RESTORED = Fault(
     what="a resumed run begins with the recipe's weight of the KL, not that of the checkpoint",
     plant=lambda: patched(
         "truing.trainer.stage_trainer:read_state",
-        lambda real: lambda checkpoint: replace(real(checkpoint), control={}),
+        lambda real: lambda checkpoint: replace(real(checkpoint), coefficients={}),
     ),
     expected=("OPT017",),
     changes={"kl.coef": 0.1, "kl.target": 0.01, "checkpoint_every": 1, "grpo.steps": 5},

@@ -16,7 +16,7 @@ from truing.types.turn_routes import join_routes
 
 
 def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
-    """Return the samples of a rollout: one, plus one from each turn whose prompt re-renders earlier turns.
+    """Return the samples of a rollout: one, plus one from each turn that has a ``restart_reason``.
 
     Two turns, context of 3 and 1 ids, 2 and 1 sampled:
     origin P P P S S O S · turns [3, 5) and [6, 7) · sampler_logprob is NaN except at S.

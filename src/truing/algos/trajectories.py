@@ -77,7 +77,7 @@ def group_by_rollout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
 def kl_cost(sample: Sample, cfg: KlConfig) -> Tensor:
     """Return the KL penalty on the reward of each token: [T] float64.
 
-    The KL is between the policy that sampled the tokens and the reference; a constant.
+    The KL is between the old policy of the step and the reference; a constant.
     """
     cost_T = torch.zeros(len(sample), dtype=torch.float64)
     if cfg.coef > 0 and cfg.where == "reward":

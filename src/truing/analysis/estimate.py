@@ -63,7 +63,7 @@ def read_estimate(payload: Mapping[str, Any]) -> Estimate:
     """Return the mean reward of the event of an evaluation.
 
     Earlier versions may lack the number of tasks. An interval without width, from equal rewards, is dropped.
-    Without bounds the interval is a bootstrap, which needs many tasks.
+    Without bounds an interval of those versions is a bootstrap, which needs many tasks.
     """
     facts = payload["estimate"]
     supposes = facts.get("supposes", "many tasks" if payload.get("bounds") is None else "")

@@ -56,7 +56,7 @@ class GatesConfig(FrozenModel):
     max_resample: PositiveInt = 3
     """How often a step samples other prompts to replace groups of equal reward."""
     truncated: Literal["keep", "mask", "penalize"] = "keep"
-    """Truncated rollouts: trained on as graded, not trained on, or trained on with a lower reward."""
+    """Truncated rollouts: trained on as graded, left out of the policy term, or with a lower reward."""
     truncated_penalty: PositiveFloat = 1.0
     """What `penalize` subtracts from the reward of a truncated rollout."""
     overlong_tokens: Annotated[int, Field(ge=0)] = 0

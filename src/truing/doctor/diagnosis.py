@@ -39,7 +39,9 @@ def select_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list
 def examine(
     step: Step, rules: Iterable[Rule], final: bool = True
 ) -> tuple[list[Finding], dict[str, list[str]]]:
-    """Return the findings of rules in a step, and the missing inputs of the others, by code.
+    """Return the findings of rules in a step, and what each rule that applies to it lacks, by code.
+
+    Without missing inputs a rule has judged the step. A rule that does not apply to it has no entry.
 
     Args:
         step: a step.

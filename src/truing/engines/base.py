@@ -132,7 +132,11 @@ class Engine(Protocol):
         ...
 
     def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
-        """Copy the policy's weights; return what publishes them, while the policy may move on."""
+        """Return what publishes the weights as they are now.
+
+        A server's are copied, while the policy may move on. The in-process engine reads them when that is
+        called, before the next optimizer step.
+        """
         ...
 
     def running_batch(self, sampling_params: SamplingParams) -> AbstractContextManager[RunningBatch]:

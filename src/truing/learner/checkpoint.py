@@ -11,6 +11,12 @@
 Several ranks write a file each instead, such as trainable-00001-of-00002.safetensors with the shards of the
 first rank (``distributed/shard_files.py``); any number of ranks reads them. Random numbers, data order and
 learning rate are functions of (seed, stage, step), so nothing else is kept.
+
+A resumed run restores, in this order: its position (``trainer/loop.py``, ``restore``), the weights that the
+stage began with and what follows from them, then policy, critic, synced reference and moments
+(``Learner.restore``), and what state.json has, with the doctor's and the guard's past (``StageTrainer``).
+Weights are compared with their digests in state.json as they are read; the moments, part by part, with those
+of the last step by OPT010.
 """
 
 import json
@@ -52,9 +58,9 @@ class CheckpointState:
     stage: str
     step: int
     digests: Mapping[str, str] = field(default_factory=dict[str, str])  # of each table
-    control: Mapping[str, float] = field(default_factory=dict[str, float])  # ``LossCoefficients``
+    coefficients: Mapping[str, float] = field(default_factory=dict[str, float])  # ``LossCoefficients``
     rollbacks: int = 0  # of the stage, so far
-    between: Mapping[str, Any] = field(default_factory=dict[str, Any])  # facts that the next step records
+    pending_facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the next step records them
 
     @property
     def name(self) -> str:
@@ -183,7 +189,14 @@ def read_state(checkpoint: Path) -> CheckpointState:
 
 def _check_types(state: CheckpointState) -> None:
     """Raise a TypeError if a state that was read from a file has values of other types."""
-    kinds = {"stage": str, "step": int, "digests": dict, "control": dict, "rollbacks": int, "between": dict}
+    kinds = {
+        "stage": str,
+        "step": int,
+        "digests": dict,
+        "coefficients": dict,
+        "rollbacks": int,
+        "pending_facts": dict,
+    }
     parts = [(name, getattr(state, name), kind) for name, kind in kinds.items()]
     parts += [(f"digests.{name}", value, str) for name, value in dict(state.digests).items()]
     for name, value, kind in parts:

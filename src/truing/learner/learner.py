@@ -148,7 +148,7 @@ class Learner:
 
 
 def open_learner(
-    policy: Policy, recipe: Recipe, stage: str, memory_budget: MemoryBudget, resume: Path | None
+    policy: Policy, recipe: Recipe, stage: str, memory_budget: MemoryBudget, checkpoint: Path | None
 ) -> Learner:
     """Return the learner of a stage: the reference is the current policy; critic and optimizer are new.
 
@@ -157,7 +157,7 @@ def open_learner(
         recipe: of the run.
         stage: of the recipe.
         memory_budget: how many tokens fit into memory.
-        resume: a checkpoint of the stage to restore, or None.
+        checkpoint: of the stage, to restore; None for a new stage.
     """
     algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(recipe, stage)
     kind, syncable = algorithm.critic(setting.stage), recipe.reference.sync_every > 0
@@ -196,8 +196,8 @@ def open_learner(
         memory_budget=memory_budget,
         ranks=policy.ranks,
     )
-    if resume is not None:
-        learner.restore(resume)
+    if checkpoint is not None:
+        learner.restore(checkpoint)
     return learner
 
 

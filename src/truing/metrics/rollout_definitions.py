@@ -107,8 +107,8 @@ ROLLOUT_METRICS = (
     Metric(
         "turns/restarts_mean",
         "per rollout",
-        "Turns before which the chat template re-rendered earlier turns differently; each begins a new "
-        "sample.",
+        "Turns that begin a new sample: the chat template re-rendered earlier turns differently, or "
+        "another conversation of a program begins.",
         "",
     ),
     *(

@@ -1,4 +1,7 @@
-"""The mask rule: which tokens a loss term trains, from the origin of each token alone.
+"""The mask rule: which tokens of a sample a loss term trains, from the origin of each token alone.
+
+Samples that are left out as a whole (truncated ones, another conversation) lose their policy terms in
+``rollouts/step_samples.py`` and ``algos/flatten.py``.
 
 One function per use, so that each can be found and changed alone. Masks never read ids: the policy may
 sample a token that resembles template text, and the pad id may equal a stop id.

@@ -57,7 +57,7 @@ class Sampler:
         return self._published(lambda: self.engine.publish(policy, version, digest))
 
     def prepare_publication(self, policy: nn.Module, version: int, digest: str) -> Publish:
-        """Copy whole weights; return what publishes them, while the policy moves on."""
+        """Return what publishes whole weights, while the policy moves on if they are a server's."""
         return partial(self._published, self.engine.prepare(policy, version, digest))
 
     def _published(self, publish: Publish) -> Receipt:

@@ -134,7 +134,11 @@ class Loop:
             self.evaluate(name, stage, step)
 
     def restore(self) -> tuple[str, int]:
-        """Load the newest checkpoint's position; drop records of later steps. Return stage and step."""
+        """Return stage and step of the newest checkpoint; drop records of later steps.
+
+        The policy gets the weights that its stage began with, of which the reference is made; those of the
+        checkpoint come with the learner (``open_learner``), all else with ``StageTrainer``.
+        """
         run, checkpoints = self.run, self.run.checkpoints
         self.read_evaluations()
         newest = run.ranks.on_first("the newest checkpoint", checkpoints.newest)

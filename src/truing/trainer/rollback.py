@@ -92,5 +92,5 @@ def after_rollbacks(state: CheckpointState, recipe: Recipe, rollbacks: int) -> C
     before, after = (
         recipe_after_rollbacks(recipe, state.stage, number) for number in (state.rollbacks, rollbacks)
     )
-    coefficients = LossCoefficients(**state.control).after_rollback(before, after)
-    return replace(state, rollbacks=rollbacks, control=asdict(coefficients))
+    coefficients = LossCoefficients(**state.coefficients).after_rollback(before, after)
+    return replace(state, rollbacks=rollbacks, coefficients=asdict(coefficients))

@@ -37,10 +37,10 @@ class StageTrainer:
 
     def __init__(self, run: RunContext, stage: str, step: int) -> None:
         self.run, self.stage, self.session = run, stage, run.session
-        saved = run.checkpoints.saved(stage, step)
-        self.load_state(read_state(saved) if saved else CheckpointState(stage, 0))
-        self.learner = open_learner(self.session.policy, self.recipe, stage, run.memory_budget, saved)
-        if self.recipe.guard and not saved:
+        checkpoint = run.checkpoints.saved(stage, step)
+        self.load_state(read_state(checkpoint) if checkpoint else CheckpointState(stage, 0))
+        self.learner = open_learner(self.session.policy, self.recipe, stage, run.memory_budget, checkpoint)
+        if self.recipe.guard and not checkpoint:
             self.save(0)
         self.collector = self.open_collector()
 
@@ -55,9 +55,9 @@ class StageTrainer:
         recipe = recipe_after_rollbacks(run.recipe, self.stage, state.rollbacks)
         self.session = replace(run.session, recipe=recipe)
         self.coefficients = (
-            LossCoefficients(**state.control) if state.control else LossCoefficients.initial(recipe)
+            LossCoefficients(**state.coefficients) if state.coefficients else LossCoefficients.initial(recipe)
         )
-        self.pending_facts = Facts(**state.between)
+        self.pending_facts = Facts(**state.pending_facts)
         run.ranks.gather("the record so far", None)  # the first rank has written it
         run.doctor.restore(self.stage, RunReader(run.out))
         self.history, run.event_log.loss_label = [], ""
@@ -210,9 +210,9 @@ class StageTrainer:
         state = CheckpointState(
             self.stage,
             step,
-            control=asdict(self.coefficients),
+            coefficients=asdict(self.coefficients),
             rollbacks=self.rollbacks,
-            between=self.pending_facts,
+            pending_facts=self.pending_facts,
         )
         saved = self.run.checkpoints.save(self.learner, state)
         self.run.event_log.log("checkpoint", **saved.facts)

@@ -69,8 +69,9 @@ FIRST_CONVERSATION = "the program's first conversation"
 class Turn:
     """One call of the sampler: the context ids added since the last turn, and the ids it sampled.
 
-    ``restart_reason`` is set where the chat template re-rendered earlier turns differently, or where another
-    conversation of a program begins: ``context_ids`` is then the whole prompt, and a new sample begins.
+    ``restart_reason`` is set where the chat template re-rendered earlier turns differently, or where a
+    program's history was edited or another conversation begins: ``context_ids`` is then the whole prompt, and
+    a new sample begins.
     """
 
     context_ids: Tensor  # [C] int64, PROMPT, TEMPLATE, TOOL or FORCED

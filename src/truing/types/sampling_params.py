@@ -11,7 +11,7 @@ class SamplingParams:
 
     Penalties and ``min_new_tokens`` count the ids generated in the current turn and never the
     prompt. ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off.
-    There are no stop *strings*, since ids cannot replay them: give stop ids.
+    There are no stop strings, since ids cannot replay them: give stop ids.
     """
 
     temperature: float = 1.0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def seed_of(*key: object) -> int:
-    """Return a 63-bit seed from a key such as ``(seed, "sample", stage, step, group, rollout, turn)``."""
+    """Return a 63-bit seed from a key such as ``(seed, stage, step, task, rollout)``."""
     digest = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 

@@ -1,7 +1,7 @@
 """Optimizer steps are too small: the policy hardly changes.
 
 Found: Evaluations before and after the stage have the same answers, or the policy is still at its reference.
-Open: Nothing on record says how far the policy moved.
+Open: Nothing on record says how far the policy moved, or few answers changed without another sign.
 Excluded: It moved: the reward changed, or the KL, or the answers.
 """
 
@@ -69,8 +69,8 @@ def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
     if (moved := signs(history)) or same <= OTHER * tasks:
         because = "; ".join([f"{tasks - same} of {tasks} evaluated answers changed", *moved])
         return Answer("ruled out", because)
-    held = history.run is not None and history.run.recipe.kl.coef > 0  # which may be why so few changed
-    share = 0.9 * (same / tasks - OTHER) / (SAME - OTHER) * (0.2 if held and not tiny else 1.0)
+    has_kl = history.run is not None and history.run.recipe.kl.coef > 0  # perhaps why so few changed
+    share = 0.9 * (same / tasks - OTHER) / (SAME - OTHER) * (0.2 if has_kl and not tiny else 1.0)
     because = f"{at}: {tasks - same} of {tasks} evaluated answers changed"
     factor = STILL if tiny or same >= ALIKE * tasks else FACTOR
     return Answer("open", because, share, _test(history, factor), OUTCOMES)
@@ -81,8 +81,8 @@ def _by_distance(history: History, at: str, tiny: bool) -> Answer:
     if moved := signs(history):
         return Answer("ruled out", "; ".join(moved))
     distance = history.after("kl_all/k3")
-    held = history.run is not None and history.run.recipe.kl.coef > 0
-    if distance < NEAR and not held:
+    has_kl = history.run is not None and history.run.recipe.kl.coef > 0
+    if distance < NEAR and not has_kl:
         because = f"{at}: the policy is {distance:.1g} nats per token from its reference"
         return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
     if distance > MOVED:

@@ -12,8 +12,8 @@ directly before the next, within a step of several optimizer steps and from one 
 two million entries the digest covers another part each time.
 
 Healthy look-alikes: The first step of a stage, which begins with a new optimizer. A stage that a guard
-set back, or that was resumed: moments are those of the checkpoint, bit for bit. A skipped step, which has
-no digest. A weight with a late first gradient: its moments begin within the step.
+set back, or that was resumed: moments are those of the checkpoint. A skipped step, which has no digest. A
+weight with a late first gradient: its moments begin within the step.
 
 Fix: Look for a new optimizer, `state.clear()`, a `load_state_dict` or a wrapper that drops its state.
 Create the optimizer once per stage. If restarts are intended, suppress the rule, and state why.

@@ -22,7 +22,10 @@ def shared():
     def settle(*of):
         policies[-1].settle(*of)
 
-    with EndpointServer(answer, settle, policy.earlier, model="policy") as server:
+    def earlier(*of):
+        return policies[-1].earlier(*of)
+
+    with EndpointServer(answer, settle, earlier, model="policy") as server:
         yield server, policies
 
 

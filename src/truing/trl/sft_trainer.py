@@ -64,35 +64,35 @@ class SFTTrainer(TrlTrainer):
             "quantization_config": (quantization_config, QUANTIZATION),
         }
         super().__init__(model, args, refused)
-        args = self.args
-        self.problems.check_choice("loss_type", args.loss_type, LOSSES, "Truing has no such loss")
-        if args.chat_template_path and not self._is_template(args.chat_template_path):
+        config = self.args
+        self.problems.check_choice("loss_type", config.loss_type, LOSSES, "Truing has no such loss")
+        if config.chat_template_path and not self._is_template(config.chat_template_path):
             reason = "Truing reads Jinja files"
-            self.problems.add("chat_template_path", args.chat_template_path, reason, "name a .jinja file")
-        if args.max_length is not None and args.max_length < 2:
+            self.problems.add("chat_template_path", config.chat_template_path, reason, "name a .jinja file")
+        if config.max_length is not None and config.max_length < 2:
             reason = "a row needs a context and a token to train"
-            self.problems.add("max_length", args.max_length, reason, "set more tokens, or None")
-        self.problems.check_choice("truncation_mode", args.truncation_mode, CUTS, "TRL has no such mode")
+            self.problems.add("max_length", config.max_length, reason, "set more tokens, or None")
+        self.problems.check_choice("truncation_mode", config.truncation_mode, CUTS, "TRL has no such mode")
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._formatting_func = formatting_func
-        self._train = sft_rows(train_dataset, "train_dataset", args, formatting_func)
+        self._train = sft_rows(train_dataset, "train_dataset", config, formatting_func)
         self._eval = None if eval_dataset is None else self._eval_rows(eval_dataset)
         turns = max(map(_most_turns, [self._train, *([self._eval] if self._eval else ())]))
-        batches = row_batches(args, len(self._train.conversations), RANKS, self.problems)
+        batches = row_batches(config, len(self._train.conversations), RANKS, self.problems)
         tables: dict[str, Any] = {
             "stages": ["sft"],
             "sft": {
                 "steps": batches.steps,
                 "batch_size": batches.rows,
-                "learning_rate": args.learning_rate,
+                "learning_rate": config.learning_rate,
                 **self._loss_table(batches),
             },
-            "eval": {"tasks": 0, "base": args.eval_on_start},
+            "eval": {"tasks": 0, "base": config.eval_on_start},
             "episode": {"max_turns": turns},
         }
         tables["episode"]["max_reply_chars"] = LONGEST_REPLY
-        if args.chat_template_path:
-            tables["model"] = {"chat_template": str(args.chat_template_path)}
+        if config.chat_template_path:
+            tables["model"] = {"chat_template": str(config.chat_template_path)}
         self._finish(
             batches,
             tables,
@@ -101,8 +101,8 @@ class SFTTrainer(TrlTrainer):
             callbacks=callbacks,
             peft_config=peft_config,
         )
-        if args.chat_template_path:  # as TRL: it is saved with the model
-            template = read_regular_text(Path(args.chat_template_path))
+        if config.chat_template_path:  # as TRL: it is saved with the model
+            template = read_regular_text(Path(config.chat_template_path))
             self.processing_class.chat_template = template
         self._use_date(prompt_date(self.processing_class, None) if not self._train.text else None)
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from recorded import samples_of
-from rich.console import Console
 
 import truing
 from truing.config import resolve, to_toml
@@ -122,7 +121,7 @@ def test_a_run_in_python_ends_as_on_the_command_line(mini, tmp_path, capsys):
     assert "after_sft" in shown
     assert f"run: {tmp_path / 'run'}\n" in shown
     assert f" check {tmp_path / 'run'}\n" in shown
-    print_result(Console(highlight=False), result)
+    print_result(result)
     assert capsys.readouterr().out == shown
     truing.train(mini(stages=["sft"]), out=tmp_path / "quiet", on_event=lambda kind, facts: None)
     assert capsys.readouterr().out == ""

@@ -49,7 +49,7 @@ def test_a_rule_that_fails_itself_is_reported_once_and_ends_nothing(mini, tmp_pa
     def fails(step):
         raise KeyError("alone")
 
-    monkeypatch.setitem(RULES, "MSK003", replace(RULES["MSK003"], measure=fails))
+    monkeypatch.setitem(RULES, "MSK003", replace(RULES["MSK003"], judge=fails))
     run = truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None).run
     (incident,) = (each for each in events(run, "incident") if each["what"] == "rule")
     assert "MSK003 was not checked: KeyError: 'alone' (grpo 1)" in incident["text"]

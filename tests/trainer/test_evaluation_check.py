@@ -94,6 +94,12 @@ def test_ids_that_do_not_follow_from_their_random_numbers_are_reported(evaluated
         prove_evaluated(*opened, other, reward)
 
 
+def test_samples_of_other_ids_than_were_sampled_are_reported(evaluated):
+    given, groups, reward = evaluated
+    with FAULTS["retokenised"].plant(), pytest.raises(ModelError, match="has other ids than were sampled"):
+        prove_evaluated(*given, groups, reward)
+
+
 @pytest.mark.parametrize("wrong", [0.25, 5.0])
 def test_another_mean_is_reported(evaluated, wrong):
     opened, groups, reward = evaluated

@@ -105,6 +105,7 @@ RETOKENISED = Fault(
     what="answers are re-encoded, and an id changes",
     plant=lambda: patched("truing.algos.flatten:_sample", _retokenised),
     expected=("TOK001",),
+    changes={"eval.tasks": 0},  # an evaluation is refused before a step is
 )
 
 

@@ -6,7 +6,9 @@ from itertools import zip_longest
 from math import fsum, isclose
 from typing import Any
 
-from truing.algos.flatten import flatten
+import torch
+
+from truing.algos.flatten import flatten, turns_by_sample
 from truing.config import Recipe
 from truing.errors import ModelError
 from truing.measurements.evaluated_draws import evaluated_draws
@@ -37,6 +39,7 @@ def prove_evaluated(
     """
     samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
     raise_if_different("the evaluation", prompt_fact(sampler.chat, sampler.eval_tasks, samples))
+    _prove_samples(groups)
     _prove_groups(recipe, sampler.eval_tasks, groups)
     declared = _declared_params(recipe, sampler.sampling_params.stop_ids)
     for group in groups:
@@ -52,6 +55,22 @@ def _declared_params(recipe: Recipe, stop_ids: tuple[int, ...]) -> SamplingParam
     """Return the sampling parameters of evaluations by the recipe."""
     declared: dict[str, Any] = {**recipe.sampling.model_dump(), "temperature": recipe.eval.temperature}
     return SamplingParams(**declared, stop_ids=stop_ids)
+
+
+def _prove_samples(groups: Sequence[RolloutGroup]) -> None:
+    """Raise if a sample has other ids than the turns that it is made of: draws are replayed by samples."""
+    for rollout in (each for group in groups for each in group.rollouts):
+        turns = turns_by_sample(rollout)
+        for sample in flatten(rollout):
+            for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True):
+                got = sample.token_ids[span.start : span.end]
+                if not torch.equal(got, turn.token_ids):
+                    raise ModelError(
+                        f"the sample {sample.sample_id} of the evaluation has other ids than were sampled",
+                        got=got.tolist()[:20],
+                        expected=turn.token_ids.tolist()[:20],
+                        remedy="look for what makes samples of rollouts: sampled ids are not encoded again",
+                    )
 
 
 def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[RolloutGroup]) -> None:

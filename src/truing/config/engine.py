@@ -30,8 +30,7 @@ class EngineConfig(FrozenModel):
     exchange: str | None = None
     """Folder for published weights that trainer and servers both see; by default a temporary one."""
     ahead: int = Field(default=0, ge=0)
-    """Steps whose rollouts are sampled while earlier ones train, with weights as many steps old. A resumed
-    run samples its first steps with newer weights than the uninterrupted one."""
+    """Steps sampled while earlier ones train, with weights as many steps old; resume is then not exact."""
     sleep: bool = False
     """Whether servers free their GPU memory while the trainer works: for a card that both share."""
     max_requests: PositiveInt = 256

@@ -42,7 +42,7 @@ def test_every_fact_is_shown(width):
         "after_sft 0.430 [0.360, 0.500] of 200 tasks × 4",
         "no findings",
         "2 pass   1 fail: tool calls   1 fact",
-        "34 s step time",
+        "34 s in steps",
         "123,456 tokens sampled",
         "4,568 tokens/s",
     ):

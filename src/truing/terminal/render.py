@@ -150,7 +150,7 @@ def _criteria(criteria: CriteriaByVerdict) -> Iterator[Text]:
 
 
 def _cost(summary: RunSummary) -> Iterator[Text]:
-    yield Text(f"{format_duration(summary.seconds)} step time")
+    yield Text(f"{format_duration(summary.seconds)} in steps")
     if summary.tokens:
         yield Text(f"{summary.tokens:,.0f} tokens sampled")
     if not math.isnan(summary.tokens_per_s):

@@ -180,7 +180,7 @@ function tiles(data) {
       progress(data),
       data.left ? h("div", { class: "more" }, `${duration(data.left)} left`) : null,
     ),
-    tile("step time", duration(data.seconds), `${count(data.tokens)} tokens sampled`),
+    tile("time in steps", duration(data.seconds), `${count(data.tokens)} tokens sampled`),
     tile(
       "loss of the last step",
       data.loss.replaceAll("_", " ") || "–",

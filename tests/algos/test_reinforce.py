@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from samples import demo, episode, sample, weighted_terms, written_by
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
@@ -20,11 +20,11 @@ RATES = {"steps": 1, "learning_rate": 1e-3}
 
 
 def reinforce(kl=None, **changes):
-    return UpdateConfig(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
+    return StepConfig(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def rloo(kl=None, **changes):
-    return UpdateConfig(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
+    return StepConfig(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def trained(rows, stream="advantage"):

@@ -81,7 +81,7 @@ def _same_tasks(real):
 SAME_TASKS = Fault(
     name="same-tasks",
     numbers=(63,),
-    what="every update uses the tasks of the first",
+    what="every step uses the tasks of the first",
     plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _same_tasks),
     expected=("SMP013", "SMP010"),
 )
@@ -141,7 +141,7 @@ def _task_twice(real):
 TASK_TWICE = Fault(
     name="task-twice",
     numbers=(103,),
-    what="a task is sampled twice in an update, in place of another",
+    what="a task is sampled twice in a step, in place of another",
     plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _task_twice),
     expected=("SMP013",),
 )

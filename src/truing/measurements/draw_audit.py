@@ -56,7 +56,7 @@ class DrawAudit(Measurement):
         """Compute the distributions."""
         step = self.step
         if step.learner.algorithm.source == "rollouts" and not step.recipe.engine.ahead:
-            key = (step.recipe.seed, step.stage, step.update_index)
+            key = (step.recipe.seed, step.stage, step.step_index)
             engine = step.publication.get("rows", {}).get("largest", 0.0)
             fact = draw_audit_fact(step.learner, step.all_samples, key, step.sampler.engine.draws, engine)
             self.found = {"audit": fact}

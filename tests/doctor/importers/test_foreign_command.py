@@ -39,7 +39,7 @@ def test_findings_are_in_every_form_and_the_exit_code(collapsed):
     assert {each["code"] for each in output["findings"]} == {"LEN001"}
     assert output["scalars_only"] is True
     assert output["exact_not_checked"] > 40
-    assert (output["trainer"], output["updates"], output["not_understood"]) == (
+    assert (output["trainer"], output["steps"], output["not_understood"]) == (
         "trl",
         60,
         [],
@@ -90,4 +90,4 @@ def test_a_run_of_several_is_named(tmp_path):
     assert truing("check", tmp_path / "chart.csv").code == 2
     outcome = truing("check", tmp_path / "chart.csv", "run=b", "--json")
     assert outcome.code == 0
-    assert json.loads(outcome.out)["updates"] == 1
+    assert json.loads(outcome.out)["steps"] == 1

@@ -80,7 +80,7 @@ function nothing(query, data) {
 }
 
 function row(query, each) {
-  const at = { run: query.run, stage: each.stage, update: each.update };
+  const at = { run: query.run, stage: each.stage, step: each.step };
   return h(
     "tr",
     { class: "to" },
@@ -95,7 +95,7 @@ function row(query, each) {
     h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`),
     h("td", { class: "number" }, number(each.reward, 3)),
     h("td", { class: "number" }, number(each.spread, 3)),
-    h("td", { class: "line" }, link(address("update", at), `${each.stage} ${each.update}`)),
+    h("td", { class: "line" }, link(address("step", at), `${each.stage} ${each.step}`)),
   );
 }
 

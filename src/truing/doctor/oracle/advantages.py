@@ -1,4 +1,4 @@
-"""A second computation of advantages, by token, from the rewards, groups and values of an update."""
+"""A second computation of advantages, by token, from the rewards, groups and values of a step."""
 
 import math
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ def expected_group_advantages(step: Step) -> Tensor:
     batch_rewards = [each for group in groups.values() for each in group]
     sizes = {name: len(group) for name, group in groups.items()}
     least = 2  # Truing leaves failed attempts out of their group
-    if step.setup.trainer != "truing":  # an update may have a part of a group, and rows without a reward
+    if step.setup.trainer != "truing":  # a step may have a part of a group, and rows without a reward
         sizes = Counter(name for name, _ in {(row.group_id, row.rollout_id) for row in step.samples})
         least = max(2, step.setup.group_size or 2)
     whole = [group for name, group in groups.items() if sizes[name] >= least]

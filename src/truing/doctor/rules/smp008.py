@@ -56,7 +56,7 @@ class Measured(NamedTuple):
 
     group: Bets
     before: Bets
-    update: int  # of the stage, from 1
+    number: int  # of the step in its stage, from 1
 
 
 def measure(step: Step) -> Measured:
@@ -77,7 +77,7 @@ def measure(step: Step) -> Measured:
         ):
             if prompt == other and name in attempts:
                 before.append((ids == was, attempts[name][2]))
-    return Measured(bets(within), bets(before), step.updates_before + 1)
+    return Measured(bets(within), bets(before), step.steps_before + 1)
 
 
 def _attempts(step: Step) -> Mapping[str, tuple[SampleFacts, tuple[int, ...], float]]:
@@ -112,7 +112,7 @@ def _log10_one_and(nats: float) -> float:
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a wealth beyond that of independent draws."""
     measured = measure(step)
-    spent = math.log10(measured.update * (measured.update + 1))
+    spent = math.log10(measured.number * (measured.number + 1))
     messages = {
         "rollouts of one group are the same": measured.group,
         "rollouts repeat those of the previous batch": measured.before,

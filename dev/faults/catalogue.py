@@ -83,7 +83,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     39: _by("noise becomes full advantages", "ADV007"),
     40: _by("groups are mixed", "ADV001 ADV008 ADV009 TOK002"),
     41: _by("the standard deviation is that of another set", "ADV001 ADV002 ADV009"),
-    42: _by("GAE is whitened inside one attempt", "ADV005"),
+    42: _by("GAE is whitened inside one rollout", "ADV005"),
     43: _by("GAE bootstraps where it must not", "ADV006"),
     44: _by(
         "the verifier is dead",
@@ -117,13 +117,13 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     58: _by("the optimizer step is missing", "OPT001 OPT003 OPT009"),
     59: _by("the clipped share ignores the advantage's sign", "RAT006"),
-    60: _by("bad attempts are masked whole", "MSK006 MSK002"),
+    60: _by("bad rollouts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
     62: _by(
         "answers of one token", "LEN004 LEN001", "the audit (SMP007) distinguishes a policy from a processor"
     ),
     63: _by("rows, a batch or its tasks are trained repeatedly", "OPT011 OPT012 SMP010"),
-    64: _by("attempts share random numbers", "SMP008 OPT012"),
+    64: _by("rollouts share random numbers", "SMP008 OPT012"),
     65: _by("evaluation tasks are trained", "RWD007", "an environment whose splits share one is refused"),
     66: _by("rejection sampling keeps answers below the threshold", "RWD008"),
     67: _by("turns end differently from the record: an undeclared stop, a limit off by one", "LEN005 MSK004"),

@@ -59,7 +59,7 @@ VLLM_AHEAD: Mapping[str, Any] = {**VLLM_LORA, "engine.ahead": 1, "correction.met
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),
     "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
-    "untrained": ("answers that never stop: every attempt is cut", {"stages": ["grpo"]}),
+    "untrained": ("answers that never stop: every rollout is cut", {"stages": ["grpo"]}),
     "fast-learner": (
         "a rate at which the policy changes from step to step",
         {"sft.steps": 40, "grpo.steps": 8, "grpo.learning_rate": 1e-2},
@@ -141,13 +141,13 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "groups of equal reward are left out",
         {"gates.equal_groups": "drop", "reward": "own", "sft.steps": 40},
     ),
-    "masked-cuts": ("the recipe masks cut attempts", {"gates.truncated": "mask", "sft.steps": 15}),
+    "masked-cuts": ("the recipe masks cut rollouts", {"gates.truncated": "mask", "sft.steps": 15}),
     "penalised": (
-        "the recipe penalizes cut and long attempts",
+        "the recipe penalizes cut and long rollouts",
         {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15},
     ),
     "penalised-equal-rewards": (
-        "penalties alone tell attempts of equal reward apart",
+        "penalties alone tell rollouts of equal reward apart",
         {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15, "reward": "own"},
     ),
     "ratio-gated": (
@@ -235,7 +235,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**CALLS, "sampling.top_k": 8, "sampling.top_p": 0.95},
     ),
     "calls-in-minibatches": (
-        "minibatches compute the rows of an attempt in another order",
+        "minibatches compute the rows of a rollout in another order",
         {**CALLS, "grpo.minibatches": 2, "grpo.prompts_per_step": 4},
     ),
     "vllm-lora": ("each step's adapter is sent to a vLLM server", {**VLLM_LORA, "grpo.steps": 6}),

@@ -152,5 +152,5 @@ def small_trainer(base: Path | str, algo: str, env: Env, /, **changes: Any) -> S
 
 
 def _sizes(stage: str) -> dict[str, int]:
-    """Attempts per step: eight to each of two prompts, or sixteen demonstrations."""
+    """Rollouts per step: eight to each of two prompts, or sixteen demonstrations."""
     return {"batch_size": 16} if stage == "sft" else {"prompts_per_step": 2, "group_size": 8}

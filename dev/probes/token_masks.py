@@ -160,7 +160,7 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         measurements += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
             exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
-            at_least(f"attempts of two turns{name}", len(played), 1),
+            at_least(f"rollouts of two turns{name}", len(played), 1),
         ]
     return measurements
 

@@ -69,7 +69,7 @@ def test_a_single_rollout_has_no_others_and_no_advantage():
         ReinforceConfig(**RATES, prompts_per_step=1, group_size=1)
 
 
-def test_an_attempt_without_sampled_tokens_counts_with_its_reward():
+def test_a_rollout_without_sampled_tokens_counts_with_its_reward():
     nothing = sample([1], [5], name="b", reward=1.0)
     nothing = written_by(nothing, torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin))
     rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]

@@ -9,7 +9,7 @@ from visiting import served, visiting
 from truing.board.views import prompts
 
 TASKS = 130
-"""Prompts of the run, one a step: more than a page holds. Of four attempts as many pass as are told."""
+"""Prompts of the run, one a step: more than a page holds. Of four rollouts as many pass as are told."""
 
 
 NAMES = ["0 %", *(f"{i}–{i + 10} %" for i in range(0, 100, 10)), "100 %"]

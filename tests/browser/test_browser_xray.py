@@ -15,7 +15,7 @@ TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) 
 
 @pytest.fixture(scope="module")
 def row(agent):
-    """The longest attempt of the first policy step: turns of its own, and what tools answered."""
+    """The longest rollout of the first policy step: turns of its own, and what tools answered."""
     rows = samples_of(RunReader(agent).find_table("grpo", 0))
     result = max(rows, key=lambda each: (len(each.turns), len(each)))
     origins = set(result.origin.tolist())

@@ -33,7 +33,7 @@ SHAPED = {
 }
 
 
-def attempts(chance, judged):
+def rollouts(chance, judged):
     """Four groups of four rollouts, of one to three turns, some of them of several samples."""
     results = []
     for i in range(16):
@@ -74,7 +74,7 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         recipe = resolve(table)
         judged = chosen.get("advantage_per") == "turn" or chance.random() < 0.5
         algorithm, setting = ALGORITHMS[stage], StepConfig.from_recipe(recipe, stage)
-        samples = attempts(chance, judged)
+        samples = rollouts(chance, judged)
         step = recorded(algorithm.compute_advantages(samples, setting), recipe, stage)
         rule = RULES[code]
         assert rule.applies(step)

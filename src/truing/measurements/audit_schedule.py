@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from truing.measurements.audit_budget import AuditBudget
 from truing.measurements.checked_rows import checked_rows
-from truing.measurements.draw_audit import AUDITED_ATTEMPTS
+from truing.measurements.draw_audit import AUDITED_ROLLOUTS
 from truing.measurements.measurement import AuditKind, MeasuredStep
 from truing.types.facts import Facts
 from truing.types.sample import Sample
@@ -113,7 +113,7 @@ def audited_tokens(step: MeasuredStep, minibatch: Sequence[Sample]) -> dict[Audi
     checked = sum(map(len, checked_rows(step, minibatch)))
     return {
         "weights": 1.0,
-        "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,
+        "audit": sum(sampled) * min(1.0, AUDITED_ROLLOUTS / len(sampled)) if sampled else 0.0,
         "rows": float(checked),
         "row_gradient": float(checked),
         "gradient": float(sum(map(len, minibatch))),

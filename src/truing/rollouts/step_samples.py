@@ -8,8 +8,8 @@ from truing.algos.flatten import flatten, is_other_conversation, without_loss_te
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.ops.masks import MaskPolicy
-from truing.rollouts.attempt import remedy_of
 from truing.rollouts.group_selection import collect_groups
+from truing.rollouts.running_rollout import remedy_of
 from truing.rollouts.sampler import Sampler
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample

@@ -53,7 +53,7 @@ def test_every_prompt_by_hand(prompts_board):
             assert task not in by_task
             continue
         each = by_task[task]
-        assert each["attempts"] == len(known)
+        assert each["rollouts"] == len(known)
         assert each["pass_rate"] == pytest.approx(sum(reward >= 1 for reward in known) / len(known))
         assert each["reward"] == pytest.approx(statistics.mean(known))
         spread = pytest.approx(statistics.stdev(known)) if len(known) > 1 else None
@@ -69,7 +69,7 @@ def test_every_prompt_by_hand(prompts_board):
     ("order", "names"),
     [
         ("task", ["easy", "hard", "mixed", "once"]),
-        ("attempts", ["once", "hard", "easy", "mixed"]),
+        ("rollouts", ["once", "hard", "easy", "mixed"]),
         ("pass_rate", ["hard", "once", "mixed", "easy"]),
         ("reward", ["hard", "once", "mixed", "easy"]),
         ("spread", ["easy", "mixed", "hard", "once"]),
@@ -80,12 +80,12 @@ def test_prompts_are_sorted_and_what_is_not_known_comes_last(prompts_board, orde
     assert [each["task"] for each in answer_of(prompts_board, order=order)["tasks"]] == names
     back = [each["task"] for each in answer_of(prompts_board, order=order, backwards="1")["tasks"]]
     assert back[-1] == "once" if order == "spread" else sorted(back) == sorted(names)
-    assert back[0] == {"task": "once", "spread": "hard", "attempts": "mixed", "last": "mixed"}.get(
+    assert back[0] == {"task": "once", "spread": "hard", "rollouts": "mixed", "last": "mixed"}.get(
         order, "easy"
     )
 
 
-def test_an_attempt_with_several_samples_counts_once(tmp_path):
+def test_a_rollout_with_several_samples_counts_once(tmp_path):
     rows = []
     for name, parts, reward in (("a", 3, 1.0), ("b", 1, 0.0)):
         for i in range(parts):
@@ -95,7 +95,7 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
         write(writer, 0, rows=rows)
         write(writer, 1, rows=rows[3:])  # a rollout of the same name in another step is another
     (task,) = answer_of(Board(tmp_path))["tasks"]
-    assert (task["attempts"], task["pass_rate"]) == (3, pytest.approx(1 / 3))
+    assert (task["rollouts"], task["pass_rate"]) == (3, pytest.approx(1 / 3))
     assert answer_of(Board(tmp_path), "samples")["count"] == 5
 
 
@@ -221,11 +221,11 @@ def test_a_step_that_cannot_be_read_is_reported_and_the_others_are_listed(prompt
     assert "step 1 of stage grpo are missing" in answer["unreadable"][0]
 
 
-def test_demonstrations_have_no_reward_and_are_no_attempts(board):
+def test_demonstrations_have_no_reward_and_are_no_rollouts(board):
     answer = board.answer("tasks", {"run": "mini"})
     rows = {each: board.answer("samples", {"run": "mini", "stage": each})["count"] for each in ("all", "sft")}
     assert rows == {"all": 15 * 16 + 2 * 6 * 4, "sft": 15 * 16}
-    assert answer["rows"] == 2 * 6 * 4 == sum(each["attempts"] for each in answer["tasks"])
+    assert answer["rows"] == 2 * 6 * 4 == sum(each["rollouts"] for each in answer["tasks"])
 
 
 def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):

@@ -208,7 +208,7 @@ def test_marks_that_lie_on_each_other_are_reported_once_and_excerpts_stay_short(
     assert [meant for _, meant in head["excerpt"]] == [True, True, True, False]
 
 
-def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
+def test_a_group_counts_rollouts_and_a_message_has_its_calls(tmp_path):
     call = {"type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
     rows = [changed(make_sample(f"s{i}"), rollout_id="r0") for i in range(2)]
     messages = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]})
@@ -216,7 +216,7 @@ def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
     answer = Board(tmp_path).answer("group", at(group="g0"))
-    assert (answer["attempts"], answer["count"]) == (2, 3)
+    assert (answer["rollouts"], answer["count"]) == (2, 3)
     messages = Board(tmp_path).answer("sample", at(sample="s2"))["messages"]
     assert (messages[0]["text"], json.loads(messages[1]["text"])) == ("q", [call])
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from command import truing
-from foreign import FAULTY, attempts, healthy, json_lines, trainer_state
+from foreign import FAULTY, healthy, json_lines, rollouts, trainer_state
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_was_not_understood_is_named(tmp_path):
 
 
 def test_dumps_are_more_than_scalars(tmp_path):
-    json_lines(tmp_path / "1.jsonl", attempts(1, (1.0, 0.0, 1.0, 0.0)))
+    json_lines(tmp_path / "1.jsonl", rollouts(1, (1.0, 0.0, 1.0, 0.0)))
     outcome = truing("check", tmp_path)
     assert outcome.code == 0
     assert "scalars and answers: " in outcome.out

@@ -154,7 +154,7 @@ def test_rollouts_of_several_rows_count_once(tokenizer):
     assert "reward component exact: 1 on average over 1 rollout: 1 × 1" in lines
 
 
-def test_an_attempt_without_a_turn_is_not_shown(tokenizer):
+def test_a_rollout_without_a_turn_is_not_shown(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
     assert [name for name, _ in shown_rows(changed_step(step, samples={0: {"turns": ()}}), tokenizer)] == [
         "s1"

@@ -18,7 +18,7 @@ export async function tasks(page, query, context) {
   const columns = [
     sortHeader(sorted, "task", "task"),
     ["prompt"],
-    sortHeader(sorted, "attempts", "rollouts", "number"),
+    sortHeader(sorted, "rollouts", "rollouts", "number"),
     sortHeader(sorted, "pass_rate", "pass rate", "number"),
     sortHeader(sorted, "reward", "mean reward", "number"),
     sortHeader(sorted, "spread", "std", "number"),
@@ -91,7 +91,7 @@ function row(query, each) {
       h("div", { class: "quiet" }, each.family),
     ),
     h("td", { class: "wrap words" }, each.prompt === null ? "…" : each.prompt),
-    h("td", { class: "number" }, count(each.attempts)),
+    h("td", { class: "number" }, count(each.rollouts)),
     h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`),
     h("td", { class: "number" }, number(each.reward, 3)),
     h("td", { class: "number" }, number(each.spread, 3)),

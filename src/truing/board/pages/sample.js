@@ -152,8 +152,8 @@ export async function group(page, query, context) {
       "p",
       { class: "quiet" },
       [
-        `${plural(data.attempts, "rollout")} of ${data.samples[0].about.task}, best first`,
-        data.count > data.attempts ? `${data.count} samples` : "",
+        `${plural(data.rollouts, "rollout")} of ${data.samples[0].about.task}, best first`,
+        data.count > data.rollouts ? `${data.count} samples` : "",
         data.count > data.samples.length ? `the first ${data.samples.length}` : "",
       ]
         .filter(Boolean)

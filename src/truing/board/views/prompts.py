@@ -23,7 +23,7 @@ PAGE_ROWS = 100
 """Rows of a page of a list."""
 
 ORDERS = {
-    "tasks": ("attempts", "pass_rate", "reward", "spread", "last", "task"),
+    "tasks": ("rollouts", "pass_rate", "reward", "spread", "last", "task"),
     "samples": ("step_index", "reward", "turn_tokens"),
 }
 """Sort keys of the lists."""
@@ -47,8 +47,8 @@ def tasks(run_view: RunView, query: Query) -> dict[str, Any]:
     order, start, chosen_bin = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
     snapshot = run_view.read_samples(READ_SECONDS)
     deadline = time.monotonic() + READ_SECONDS
-    attempts = _attempts(snapshot.table)
-    all_tasks = _by_task(attempts)
+    rollouts = _rollouts(snapshot.table)
+    all_tasks = _by_task(rollouts)
     matching, unread, failed = all_tasks, set[str](), dict[int, str]()
     if text := query.get("text"):
         matching, unread, failed = _search(run_view, all_tasks, text, deadline)
@@ -59,7 +59,7 @@ def tasks(run_view: RunView, query: Query) -> dict[str, Any]:
     failed |= run_view.sample_texts.read_prompts(run_view.run.columns.segment_refs, row_by_task, deadline)
     unread |= _unread_tasks(run_view, row_by_task, failed)
     return {
-        **_reading_state(snapshot, attempts.num_rows, failed),
+        **_reading_state(snapshot, rollouts.num_rows, failed),
         "tasks": [
             row | _prompt_json(run_view, row["task"]) | _step_json(run_view, row["last"]) for row in page
         ],
@@ -173,7 +173,7 @@ def _prompt_json(run_view: RunView, task: str) -> dict[str, Any]:
     return {"prompt": text if text is None else shorten(text, PROMPT_CHARS)}
 
 
-def _attempts(table: pa.Table) -> pa.Table:
+def _rollouts(table: pa.Table) -> pa.Table:
     """Return one row per rollout with a reward: a rollout with a rewritten history has several samples."""
     names, step_indices = table["rollout_id"].combine_chunks(), table["step_index"].to_numpy()
     first = np.ones(len(table), bool)
@@ -181,16 +181,16 @@ def _attempts(table: pa.Table) -> pa.Table:
     return table.filter(pc.and_(pa.array(first), pc.invert(pc.is_nan(table["reward"]))))
 
 
-def _by_task(attempts: pa.Table) -> pa.Table:
+def _by_task(rollouts: pa.Table) -> pa.Table:
     """Return rollouts grouped by prompt; one rollout has no std."""
-    passes = pc.cast(pc.greater_equal(attempts["reward"], PASS_REWARD), pa.float64())
-    sampled = attempts.select(["task_id", "family", "reward", "step_index"]).append_column("passed", passes)
+    passes = pc.cast(pc.greater_equal(rollouts["reward"], PASS_REWARD), pa.float64())
+    sampled = rollouts.select(["task_id", "family", "reward", "step_index"]).append_column("passed", passes)
     deviation = ("reward", "stddev", pc.VarianceOptions(ddof=1))
     grouped = pa.TableGroupBy(sampled.unify_dictionaries(), ["task_id", "family"]).aggregate(
         [("reward", "count"), ("passed", "mean"), ("reward", "mean"), deviation, ("step_index", "max")]
     )
     columns = {"task": pc.cast(grouped["task_id"], pa.string()), "family": grouped["family"]}
-    columns |= {"attempts": grouped["reward_count"], "pass_rate": grouped["passed_mean"]}
+    columns |= {"rollouts": grouped["reward_count"], "pass_rate": grouped["passed_mean"]}
     columns |= {"reward": grouped["reward_mean"], "spread": grouped["reward_stddev"]}
     return pa.table(columns | {"last": grouped["step_index_max"]})
 

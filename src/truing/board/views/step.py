@@ -70,7 +70,7 @@ def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, An
     return {
         "group": name,
         "count": len(members),
-        "attempts": len({each.rollout_id for _, each in members}),
+        "rollouts": len({each.rollout_id for _, each in members}),
         "samples": [
             {
                 "about": _sample_json(run_view, table, i),

@@ -61,16 +61,16 @@ def off_reference(model, cfg, kl):
     return learner(model, cfg, kl=kl, reference=reference), on_policy(model, GROUPS)
 
 
-@pytest.mark.parametrize(("action", "made"), [("skip", 0), ("stop_epochs", 1)])
-def test_above_the_cap_optimizer_steps_are_skipped(tiny, action, made):
+@pytest.mark.parametrize(("action", "trained"), [("skip", 0), ("stop_epochs", 1)])
+def test_above_the_cap_optimizer_steps_are_skipped(tiny, action, trained):
     cfg = GRPO.model_copy(update={"inner_epochs": 3})
     made, rows = off_reference(tiny.model, cfg, {"cap": 1e-6, "cap_action": action})
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     steps = train_step(made, rows, (0, "test", 0))
-    assert [bool(done.skip_reason) for done in steps] == [False] * made + [True]
+    assert [bool(done.skip_reason) for done in steps] == [False] * trained + [True]
     assert "more than kl.cap = 1e-06" in steps[-1].skip_reason
     still = all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
-    assert still == (made == 0)
+    assert still == (trained == 0)
     assert all(p.grad is None for p in tiny.model.parameters())
     assert steps[-1].grad_norms == []
 

@@ -83,7 +83,7 @@ def mini_table(**changes):
 
 
 ADAPTER = {"lora": {"rank": 4}, "sft": {"learning_rate": 0.03}, "grpo": {"learning_rate": 0.03}}
-"""Changes of the mini recipe: an adapter, and updates so large that a forgotten sync shows."""
+"""Changes of the mini recipe: an adapter, and steps so large that a forgotten sync shows."""
 
 HOT = {
     "stages": ["sft", "grpo"],
@@ -98,7 +98,7 @@ HOT = {
 
 
 def not_finite_at(monkeypatch, place="0/grpo/5, optimizer step 0", above=5e-4):
-    """Make the gradient of an update NaN as long as its learning rate is so large."""
+    """Make the gradient of a step NaN as long as its learning rate is so large."""
     real = optimizer.clip_and_step
 
     def failing(opt, norm, where, *parts):

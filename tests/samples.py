@@ -63,7 +63,7 @@ def demo(prompt: list[int], answer: list[int], name: str) -> Sample:
 
 
 def episode(name: str, reward: float, shares, *, cut=()) -> list[Sample]:
-    """An attempt of one token per turn; a new sample begins at the turns in ``cut``."""
+    """A rollout of one token per turn; a new sample begins at the turns in ``cut``."""
     spans = [TurnSpan(1, 2, FinishReason.STOP, 0, "", share) for share in shares]
     samples = []
     for k, span in enumerate(spans):

@@ -61,7 +61,7 @@ def changed(sample: Sample, **known) -> Sample:
 
 
 def write(writer, step, stage="grpo", rows=None, seconds=None, **known):
-    """An update with these numbers; its samples are named by stage, step and place."""
+    """A step with these numbers; its samples are named by stage, step and place."""
     rows = rows or [make_sample(f"0/{stage}/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
     seconds = seconds or {"forward": 0.25, "backward": 0.5}
     writer.write_step(make_table(step, rows, stage, seconds=seconds, **known))

@@ -119,7 +119,7 @@ def test_all_weights_are_trained_where_the_adapter_is_left_out_in_any_order():
         ),
     ],
 )
-def test_updates_that_a_step_cannot_have_are_refused(toml, overrides, says):
+def test_optimizer_steps_that_a_step_cannot_have_are_refused(toml, overrides, says):
     with pytest.raises(RecipeError, match=says):
         load_recipe(toml, overrides)
 

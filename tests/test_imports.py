@@ -169,7 +169,7 @@ def test_the_board_tail_and_environments_do_not_wait_for_what_trains():
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_an_update_loads_nothing_that_samples():
+def test_a_step_loads_nothing_that_samples():
     program = (
         "import sys, truing.learner.step\n"
         "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('truing.')}\n"

@@ -78,8 +78,8 @@ class TrainingProcess:
             time.sleep(0.05)
         raise AssertionError(self.printed)
 
-    def wait_for_updates(self, count: int) -> None:
-        """Return once the run has recorded this many updates."""
+    def wait_for_steps(self, count: int) -> None:
+        """Return once the run has recorded this many steps."""
         steps = self.run / "steps.jsonl"
         self.wait_for(lambda: steps.exists() and steps.read_bytes().count(b"\n") >= count)
 

@@ -21,7 +21,7 @@ def _by(what: str, codes: str, also: str = "") -> KnownFault:
     return KnownFault(what, tuple(codes.split()), also)
 
 
-FORWARD_CHECK = "refused before the first update: Truing's forward is proven to be the model's own"
+FORWARD_CHECK = "refused before the first step: Truing's forward is proven to be the model's own"
 CHECK = "`truing check RECIPE`"
 RANKS = "refused before training, with what differs"
 PUBLICATION = "refused at the publication, before anything is sampled with it"
@@ -38,7 +38,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     9: _by("text is encoded again", "TOK001"),
     10: _by("prompt and answer are split in text, not in ids", "TOK001 TOK004"),
     11: _by("BOS doubled or lost", "TOK003 TOK001 SMP005", CHECK),
-    12: _by("SFT and RL have two templates", "TPL002 TPL001", "refused before the first update"),
+    12: _by("SFT and RL have two templates", "TPL002 TPL001", "refused before the first step"),
     13: _by("KL or loss on an unformatted prompt", "REF004 REF002 SMP005 TOK002"),
     14: _by(
         "a template re-renders earlier turns",
@@ -63,11 +63,11 @@ CATALOGUE: Mapping[int, KnownFault] = {
     25: _by("masks by token id, or of a whole action", "MSK002 MSK006"),
     26: _by("the sampler has older weights", "SMP002 SMP003 SMP004 RAT002 SMP009"),
     27: _by("the adapter never reached the sampler", "SMP003 SMP004"),
-    28: _by("the sampler's number format rounds an update away", "SMP003"),
+    28: _by("the sampler's number format rounds a change of weights away", "SMP003"),
     29: _by(
         "an engine's own noise",
         "RAT002",
-        "no fault: the null of other comparisons, measured with the update",
+        "no fault: the null of other comparisons, measured with the step",
     ),
     30: _by("old log-probabilities are zeros", "RAT001"),
     31: _by("old log-probabilities are recomputed before each optimizer step", "RAT003"),
@@ -83,7 +83,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     39: _by("noise becomes full advantages", "ADV007"),
     40: _by("groups are mixed", "ADV001 ADV008 ADV009 TOK002"),
     41: _by("the standard deviation is that of another set", "ADV001 ADV002 ADV009"),
-    42: _by("GAE is whitened inside one attempt", "ADV005"),
+    42: _by("GAE is whitened inside one rollout", "ADV005"),
     43: _by("GAE bootstraps where it must not", "ADV006"),
     44: _by(
         "the verifier is dead",
@@ -105,7 +105,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     50: _by("the reference follows the policy", "REF001 REF003", "digests at checkpoints and syncs"),
     51: _by("the reference is another model", "REF002 REF004"),
-    52: _by("the KL is not 0 before the first update", "REF002"),
+    52: _by("the KL is not 0 before the first step", "REF002"),
     53: _by("the value head is not trained", "VAL001"),
     54: _by("the entropy bonus has the wrong sign", "MSK003 OPT006"),
     55: _by("entropy collapses", "LEN002", "the cause needs an experiment"),
@@ -117,26 +117,26 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     58: _by("the optimizer step is missing", "OPT001 OPT003 OPT009"),
     59: _by("the clipped share ignores the advantage's sign", "RAT006"),
-    60: _by("bad attempts are masked whole", "MSK006 MSK002"),
+    60: _by("bad rollouts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
     62: _by(
         "answers of one token", "LEN004 LEN001", "the audit (SMP007) distinguishes a policy from a processor"
     ),
     63: _by("rows, a batch or its tasks are trained repeatedly", "OPT011 OPT012 SMP010"),
-    64: _by("attempts share random numbers", "SMP008 OPT012"),
+    64: _by("rollouts share random numbers", "SMP008 OPT012"),
     65: _by("evaluation tasks are trained", "RWD007", "an environment whose splits share one is refused"),
     66: _by("rejection sampling keeps answers below the threshold", "RWD008"),
     67: _by("turns end differently from the record: an undeclared stop, a limit off by one", "LEN005 MSK004"),
     68: _by(
         "a stage has a system message, examples or tools that another lacks",
         "TPL003",
-        f"{CHECK}; refused before the first update if demonstrations or tasks differ",
+        f"{CHECK}; refused before the first step if demonstrations or tasks differ",
     ),
     69: _by("rewards are clipped, scaled or shifted after grading", "RWD009 RWD002"),
     70: _by("a branch of a tree sees a little of another", "SMP006 SMP005 RAT002"),
     71: _by("a gradient is lost, doubled or negated before the step, even once", "OPT014 OPT009"),
     72: _by("no token is trained in the whole run", "MSK009"),
-    73: _by("a gate skips every update", "OPT013"),
+    73: _by("a gate skips every step", "OPT013"),
     74: _by("an engine lacks the adapter, a layer of it, or scales it otherwise", "SMP011", PUBLICATION),
     75: _by("an engine has weights, or keys and values, of an earlier publication", "SMP011", PUBLICATION),
     76: _by("an engine's tied output head is an old copy", "SMP011", PUBLICATION),

@@ -77,7 +77,7 @@ def run_all(
 ) -> Iterator[FaultOutcome]:
     """Yield the outcome of each run, in order.
 
-    ``steps`` replaces the updates of the last stage, and ``changes`` values of every recipe, by dotted key.
+    ``steps`` replaces the steps of the last stage, and ``changes`` values of every recipe, by dotted key.
     Runs of several ranks have processes of their own, and follow the others.
     """
     in_ranks = [name for name in names if runs()[name].ranks > 1]
@@ -161,7 +161,7 @@ def page(
         f"{len(RULES)} rules: {' '.join(RULES)}",
         *([f"{len(left_out)} more faults leave nothing to prove in {dtype}."] if left_out else []),
         "",
-        "| fault | caught by (update) | cause named | what else fired |",
+        "| fault | caught by (step) | cause named | what else fired |",
         "|---|---|---|---|",
         *(_row(each) for each in faults),
         "",

@@ -35,7 +35,7 @@ class Fault:
     seen: tuple[str, ...] = ()  # issues of other projects that report it
     on_ranks: tuple[int, ...] | None = None  # of a run of several ranks, those with the bug; None is all
     not_in_bfloat16: str = ""  # why a run that computes in bfloat16 has nothing to prove; "" if it has
-    resumed_after: int = 0  # updates of the last stage, after which the run is resumed with the bug; 0: never
+    resumed_after: int = 0  # steps of the last stage, after which the run is resumed with the bug; 0: never
 
     @property
     def ranks(self) -> int:

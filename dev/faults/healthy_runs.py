@@ -59,12 +59,12 @@ VLLM_AHEAD: Mapping[str, Any] = {**VLLM_LORA, "engine.ahead": 1, "correction.met
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),
     "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
-    "untrained": ("answers that never stop: every attempt is cut", {"stages": ["grpo"]}),
+    "untrained": ("answers that never stop: every rollout is cut", {"stages": ["grpo"]}),
     "fast-learner": (
         "a rate at which the policy changes from step to step",
         {"sft.steps": 40, "grpo.steps": 8, "grpo.learning_rate": 1e-2},
     ),
-    "adapter": ("the first update of an adapter moves B alone", {**LORA, "kl.coef": 0.05}),
+    "adapter": ("the first step of an adapter moves B alone", {**LORA, "kl.coef": 0.05}),
     "adapter-after-sft": (
         "the reference is an adapter of its own",
         {**LORA, "sft.steps": 20, "sft.learning_rate": 1e-2, "kl.coef": 0.05},
@@ -77,7 +77,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "the reference is a moving average",
         {"kl.coef": 0.05, "reference.sync_every": 1, "reference.keep": 0.9, "grpo.steps": 4, **LORA},
     ),
-    "inner-updates": (
+    "inner-epochs": (
         "ratios move within a step, and the clip acts",
         {"grpo.inner_epochs": 4, "grpo.minibatches": 2, "grpo.learning_rate": 1e-2, "sft.steps": 20},
     ),
@@ -114,7 +114,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "equal-rewards": ("groups without signal: no weight moves", {"reward": "own"}),
     "one-batch-of-tasks": (
-        "every update has the same tasks, since there are no others",
+        "every step has the same tasks, since there are no others",
         {"env.train": 6, "grpo.prompts_per_step": 6, "grpo.steps": 5},
     ),
     "warm-up": ("learning rates that rise from almost 0", {"optimizer.warmup_steps": 50}),
@@ -141,13 +141,13 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "groups of equal reward are left out",
         {"gates.equal_groups": "drop", "reward": "own", "sft.steps": 40},
     ),
-    "masked-cuts": ("the recipe masks cut attempts", {"gates.truncated": "mask", "sft.steps": 15}),
+    "masked-cuts": ("the recipe masks cut rollouts", {"gates.truncated": "mask", "sft.steps": 15}),
     "penalised": (
-        "the recipe penalizes cut and long attempts",
+        "the recipe penalizes cut and long rollouts",
         {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15},
     ),
     "penalised-equal-rewards": (
-        "penalties alone tell attempts of equal reward apart",
+        "penalties alone tell rollouts of equal reward apart",
         {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15, "reward": "own"},
     ),
     "ratio-gated": (
@@ -175,7 +175,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "kl.estimator": "k1",
         },
     ),
-    "ppo": ("a critic, several updates a step, minibatches", {**PPO, "sft.steps": 20}),
+    "ppo": ("a critic, several optimizer steps a step, minibatches", {**PPO, "sft.steps": 20}),
     "ppo-kl-in-reward": (
         "the KL is in the reward",
         {**PPO, "sft.steps": 20, "kl.coef": 0.02, "kl.where": "reward", "kl.estimator": "k1"},
@@ -222,7 +222,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"env.partial_weight": 0.5, "reward": "own", "sft.steps": 20},
     ),
     "capped": (
-        "a cap on the KL skips an update now and then",
+        "a cap on the KL skips an optimizer step now and then",
         {"kl.cap": 0.02, "kl.cap_action": "skip", "grpo.inner_epochs": 3, "grpo.learning_rate": 1e-3},
     ),
     "tools": (
@@ -235,7 +235,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**CALLS, "sampling.top_k": 8, "sampling.top_p": 0.95},
     ),
     "calls-in-minibatches": (
-        "minibatches compute the rows of an attempt in another order",
+        "minibatches compute the rows of a rollout in another order",
         {**CALLS, "grpo.minibatches": 2, "grpo.prompts_per_step": 4},
     ),
     "vllm-lora": ("each step's adapter is sent to a vLLM server", {**VLLM_LORA, "grpo.steps": 6}),
@@ -262,7 +262,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mixture-local": ("a mixture of experts whose sampler returns no routes", {"model.name": "tiny-moe"}),
     "vllm-tools": ("several turns with tools, whose prefix the server caches", {**TOOLS, **VLLM_LORA}),
     "ranks": (
-        "two processes, with a KL, and several updates a step",
+        "two processes, with a KL, and several optimizer steps a step",
         {**RANKS, "kl.coef": 0.05, "grpo.inner_epochs": 2, "grpo.minibatches": 2},
     ),
     "ranks-ppo": ("two processes, with a critic", {**RANKS, **PPO, "sft.steps": 20}),

@@ -107,7 +107,7 @@ def table_of(fault: Fault) -> dict[str, Any]:
 
 
 def lengthened(fault: Fault, steps: int) -> Fault:
-    """Return the fault with ``steps`` updates in the last stage, and a user's schedule of audits."""
+    """Return the fault with ``steps`` steps in the last stage, and a user's schedule of audits."""
     stage = table_of(fault)["stages"][-1]
     return replace(
         fault,
@@ -166,12 +166,12 @@ class _Ended(Exception):
     """Ends a run that is to be resumed."""
 
 
-def _ended_after(stage: str, updates: int) -> AbstractContextManager[None]:
-    """End a run within the block after some updates of a stage."""
+def _ended_after(stage: str, steps: int) -> AbstractContextManager[None]:
+    """End a run within the block after some steps of a stage."""
 
     def make(real: Any) -> Any:
         def guarded_step(trainer: Any, step: int) -> str:
-            if (trainer.stage, step) == (stage, updates):
+            if (trainer.stage, step) == (stage, steps):
                 raise _Ended
             return real(trainer, step)
 

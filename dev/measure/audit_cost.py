@@ -2,7 +2,7 @@
 
     python -m dev.measure.audit_cost [CASE] [--steps 3]
 
-The first update is left out: it warms caches.
+The first step is left out: it warms caches.
 `COST_PER_TOKEN` in measurements/audit_schedule.py holds the figures, rounded.
 """
 
@@ -21,7 +21,7 @@ from truing.measurements.step_measurements import MEASUREMENTS
 
 
 def main() -> None:
-    """Measure a case with every audit at every update."""
+    """Measure a case with every audit at every step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("case", nargs="?", default="short", choices=CASES)
     parser.add_argument("--steps", type=int, default=3)
@@ -52,7 +52,7 @@ def time_audits() -> dict[AuditKind, list[float]]:
 
 
 def passes(records: list[Any], seconds: Mapping[AuditKind, list[float]]) -> dict[str, float]:
-    """Return seconds per token of each kind ÷ those of a forward, over all updates but the first."""
+    """Return seconds per token of each kind ÷ those of a forward, over all steps but the first."""
     later = records[1:]
     computed = sum(record.metrics["tokens/computed"] for record in later)
     spent = {

@@ -2,7 +2,7 @@
 
     python -m dev.measure.big_run FOLDER [--steps 100000] [--samples 10] [--live 0] [--seed 0]
 
-Truing trains two updates; their record is repeated for every step, with other numbers and text. Every step
+Truing trains two steps; their record is repeated for every step, with other numbers and text. Every step
 reads as in any run. --live leaves the last steps in segments, as in a running run.
 """
 
@@ -37,7 +37,7 @@ CHUNK = 64  # steps whose rows are written at a time
 
 
 def train(out: Path, samples: int) -> None:
-    """Train a run of two updates of ``samples`` samples."""
+    """Train a run of two steps of ``samples`` samples."""
     recipe = {
         "name": "big",
         "stages": [STAGE],

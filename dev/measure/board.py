@@ -14,17 +14,17 @@ from truing.utils.jsonl import dump_json
 
 
 def questions(board: Board, run: str) -> list[tuple[str, dict[str, str]]]:
-    """Return the queries of a visitor: the run, its charts, an update in its middle, and lists."""
+    """Return the queries of a visitor: the run, its charts, a step in its middle, and lists."""
     of_run = {"run": run}
     head = board.answer("run", of_run)
     span = head["spans"][-1]
-    middle = {"stage": span["stage"], "update": str(span["first"] + (span["end"] - span["start"]) // 2)}
+    middle = {"stage": span["stage"], "step": str(span["first"] + (span["end"] - span["start"]) // 2)}
     charts = [chart["name"] for room in head["rooms"] for chart in room["charts"]]
     return [
         ("runs", {}),
         ("run", of_run),
         *(("chart", of_run | {"chart": name}) for name in charts[:3]),
-        ("update", of_run | middle),
+        ("step", of_run | middle),
         ("samples", of_run),
         ("samples", of_run | {"least": "1", "order": "reward"}),
         ("tasks", of_run),

@@ -71,11 +71,11 @@ LONGEST = "0/grpo/0/0/0"
 SHOTS: dict[str, tuple[str, str]] = {
     "board-fault": ("#/run?run=planted", ".excerpt"),
     "board-xray": (
-        f"#/sample?run=agent&stage=grpo&update=1&sample={LONGEST}&tint=entropy&token=330",
+        f"#/sample?run=agent&stage=grpo&step=1&sample={LONGEST}&tint=entropy&token=330",
         ".t.at",
     ),
     "board-group": (
-        "#/group?run=agent&stage=grpo&update=1&group=0/grpo/0/0&tint=advantage",
+        "#/group?run=agent&stage=grpo&step=1&group=0/grpo/0/0&tint=advantage",
         ".columns .turn.own .t",
     ),
     "board-compare": ("#/compare?a=tiny&b=tiny-slower", ".finding"),

@@ -10,7 +10,7 @@ MODEL = "smollm2-135m"
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of step: ``prompts`` prompts of ``group_size`` attempts each, ``new_tokens`` per turn."""
+    """A kind of step: ``prompts`` prompts of ``group_size`` rollouts each, ``new_tokens`` per turn."""
 
     name: str
     description: str
@@ -28,7 +28,7 @@ class Case:
 
     @property
     def turns(self) -> int:
-        """Turns of the policy in an attempt."""
+        """Turns of the policy in a rollout."""
         return self.replies + 1
 
     def conversations(self, count: int) -> list[list[Message]]:

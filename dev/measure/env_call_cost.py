@@ -1,8 +1,8 @@
 """The cost of environment replies: in threads as rollouts use them, in a thread for each call, in processes.
 
-    python -m dev.measure.env_call_cost [--attempts 64] [--repeats 5] [--processes 4]
+    python -m dev.measure.env_call_cost [--rollouts 64] [--repeats 5] [--processes 4]
 
-Attempts of `recipes/workspace-tiny.toml` are opened, answer each turn of their demonstrations, and return
+Rollouts of `recipes/workspace-tiny.toml` are opened, answer each turn of their demonstrations, and return
 their outcome. The ways alternate; the medians, and what a process costs (``episode.processes``), are printed
 as one line of JSON.
 """
@@ -52,9 +52,9 @@ def as_rollouts(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return [outcome.value for outcome in run_all(WorkerPool(60.0), calls)]
 
 
-def seconds(together: Together, env: Any, attempts: int) -> float:
-    """Return the seconds of ``attempts`` demonstrations, run in one way."""
-    tasks = env.tasks("train")[:attempts]
+def seconds(together: Together, env: Any, rollouts: int) -> float:
+    """Return the seconds of ``rollouts`` demonstrations, run in one way."""
+    tasks = env.tasks("train")[:rollouts]
     started = time.perf_counter()
     episodes = together([partial(env.open, task) for task in tasks])
     for turn in range(max(len(task.demonstration) for task in tasks)):
@@ -102,20 +102,20 @@ def process_costs(env: Any, tasks: Sequence[Any], processes: int, repeats: int) 
 def main() -> None:
     """Measure both ways, in turns."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--attempts", type=int, default=64)
+    parser.add_argument("--rollouts", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--processes", type=int, default=4)
     given = parser.parse_args()
     recipe = load_recipe(RECIPE)
     assert recipe.env is not None
     keys = dict(recipe.env)
-    keys |= {"train": given.attempts, "eval": 8}  # its own memory and start are not those of a process
+    keys |= {"train": given.rollouts, "eval": 8}  # its own memory and start are not those of a process
     env = make_env(keys.pop("name"), keys)
     pairs = [
-        (seconds(a_thread_each, env, given.attempts), seconds(as_rollouts, env, given.attempts))
+        (seconds(a_thread_each, env, given.rollouts), seconds(as_rollouts, env, given.rollouts))
         for _ in range(given.repeats)
     ]
-    processes = process_costs(env, env.tasks("train")[: given.attempts], given.processes, given.repeats)
+    processes = process_costs(env, env.tasks("train")[: given.rollouts], given.processes, given.repeats)
     each, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
     measured = {"thread_each_s": round(each, 4), "rollouts_s": round(ours, 4), "ratio": round(each / ours, 1)}
     print(json.dumps(measured | processes))

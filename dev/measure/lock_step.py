@@ -1,11 +1,11 @@
-"""Throughput where environments wait: attempts in lock step, and attempts that wait for nobody.
+"""Throughput where environments wait: rollouts in lock step, and rollouts that wait for nobody.
 
-    python -m dev.measure.lock_step [--attempts 192] [--rows 16] [--turns 4] [--new-tokens 32] [--seconds 2]
+    python -m dev.measure.lock_step [--rollouts 192] [--rows 16] [--turns 4] [--new-tokens 32] [--seconds 2]
     python -m dev.measure.lock_step --vllm VLLM/bin/python …
 
-Each attempt takes ``--turns`` turns of ``--new-tokens`` tokens of the built-in SmolLM2-135M; each reply
+Each rollout takes ``--turns`` turns of ``--new-tokens`` tokens of the built-in SmolLM2-135M; each reply
 takes 0 to ``--seconds`` s at random, or none. The engine samples ``--rows`` turns at the same time: with
-several times as many attempts, others sample while some wait. The four ways alternate; medians of tokens per
+several times as many rollouts, others sample while some wait. The four ways alternate; medians of tokens per
 second, and their ratio to "continuous, no waiting", are printed as one line of JSON.
 """
 
@@ -126,7 +126,7 @@ def tokens_per_second(
 ) -> float:
     """Return the sampled tokens per second of one collection."""
     env = Waiting(args.turns, seconds)
-    limits = EpisodeConfig(max_turns=args.turns + 1, workers=args.attempts, lock_step=lock_step)
+    limits = EpisodeConfig(max_turns=args.turns + 1, workers=args.rollouts, lock_step=lock_step)
     params = SamplingParams(
         max_new_tokens=args.new_tokens + 1, min_new_tokens=args.new_tokens, stop_ids=loaded.stop_ids
     )
@@ -134,7 +134,7 @@ def tokens_per_second(
     started = time.perf_counter()
     groups = collect(
         env.tasks("train"),
-        group_size=args.attempts,
+        group_size=args.rollouts,
         context=EpisodeContext(chat, env, params, limits, loaded.context_length),
         turn_source=PolicyTurns(engine, params, torch.empty(0, dtype=torch.long)),
         grade=None,
@@ -149,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--vllm", help="the Python of an environment with vLLM")
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--attempts", type=int, default=192)
+    parser.add_argument("--rollouts", type=int, default=192)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=32)
@@ -166,7 +166,7 @@ def main() -> None:
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     with opened(args) as (loaded, engine):
-        few = argparse.Namespace(**vars(args) | {"attempts": args.rows, "turns": 1})
+        few = argparse.Namespace(**vars(args) | {"rollouts": args.rows, "turns": 1})
         tokens_per_second(loaded, engine, few, 0.0, lock_step=True)  # the first calls are slower
         for _ in range(args.repeats):
             for name, (lock_step, seconds) in ways.items():

@@ -1,8 +1,8 @@
-"""Write the record of a very long run, and read it while it grows: milliseconds per update stay the same.
+"""Write the record of a very long run, and read it while it grows: milliseconds per step stay the same.
 
-    python -m dev.measure.long_record [--updates 100000] [--chunks 5] [--out FOLDER] [--no-compact]
+    python -m dev.measure.long_record [--steps 100000] [--chunks 5] [--out FOLDER] [--no-compact]
 
-A trained update is recorded again and again by the writer, with its rows, each synced as in training. After
+A trained step is recorded again and again by the writer, with its rows, each synced as in training. After
 each chunk a reader and a run of the board, both open since the start, read what is new, and a new run of the
 board reads all. At the end the record is compacted, and every row is read back and verified, if not left out.
 """
@@ -35,8 +35,8 @@ RECIPE = {
 }
 
 
-def train_update(out: Path) -> StepTable:
-    """Train one update in ``out``; return it."""
+def train_step(out: Path) -> StepTable:
+    """Train one step in ``out``; return it."""
     truing.train(RECIPE, out=out)
     return RunReader(out).find_table(STAGE, 0)
 
@@ -51,26 +51,26 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     """Write and read, and print a row for each chunk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--updates", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--chunks", type=int, default=5)
     parser.add_argument("--out", type=Path, help="a new folder; by default a temporary one")
     parser.add_argument("--compact", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="long-") as folder:
         run = (args.out or Path(folder)) / "run"
-        write_and_read(run, args.updates, args.updates // args.chunks)
+        write_and_read(run, args.steps, args.steps // args.chunks)
         if args.compact:
             compact_and_verify(run)
 
 
-def write_and_read(run: Path, updates: int, chunk: int) -> None:
-    """Write ``updates`` updates in chunks, and print what writing and reading each chunk takes."""
-    table = train_update(run)
+def write_and_read(run: Path, count: int, chunk: int) -> None:
+    """Write ``count`` steps in chunks, and print what writing and reading each chunk takes."""
+    table = train_step(run)
     follower, view = IncrementalReader(run), RunView("run", run, run.parent)
-    print("   updates  write ms/update  follow ms  board ms  read all s  memory MiB")
+    print("     steps    write ms/step  follow ms  board ms  read all s  memory MiB")
     with RunWriter(run, resume=True) as writer:
-        for first in range(1, updates, chunk):
-            steps = range(first, min(first + chunk, updates))
+        for first in range(1, count, chunk):
+            steps = range(first, min(first + chunk, count))
 
             def write(steps: range = steps) -> None:
                 for step in steps:
@@ -86,8 +86,8 @@ def write_and_read(run: Path, updates: int, chunk: int) -> None:
                 f"{everything:12.2f}{memory:12.0f}",
                 flush=True,
             )
-    if len(follower.columns) != updates:
-        raise SystemExit(f"the reader has {len(follower.columns)} updates, not {updates}")
+    if len(follower.columns) != count:
+        raise SystemExit(f"the reader has {len(follower.columns)} steps, not {count}")
 
 
 def compact_and_verify(run: Path) -> None:

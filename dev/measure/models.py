@@ -54,7 +54,7 @@ HEAD = """\
 model it makes a tiny random model and opens it as a run does. *yes* means that trainer and sampler compute
 what the model's own forward computes, with its caps and scales of logits
 (`models/forward/output_head.py`). A run tests this again with your model before its first
-update, and ends if it does not hold.
+step, and ends if it does not hold.
 
 - **tree**: Truing computes a common prefix of samples once. **tree up to the window**: beyond the sliding
   window it computes padded rows.

@@ -42,7 +42,7 @@ from truing.utils.rng import seed_of
 WRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
 
 NOTHING_TRAINED = ("MSK009", "OPT013")
-"""Rules whose claims are true of some recipes: gates may leave out every token of every update."""
+"""Rules whose claims are true of some recipes: gates may leave out every token of every step."""
 
 ALGORITHMS = ("sft", "rft", "reinforce", "rloo", "grpo", "grpo", "grpo", "grpo", "ppo", "ppo")
 """Of the last stage; those that users train with most come up most."""

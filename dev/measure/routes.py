@@ -21,7 +21,7 @@ METRICS = ("mismatch/routes_differ", "mismatch/max_abs", "mismatch/k3")
 
 
 def main() -> None:
-    """Train with each dtype, along the routes and without them, and print the metrics of each update."""
+    """Train with each dtype, along the routes and without them, and print the metrics of each step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--vllm", required=True, help="Python of the environment with vLLM")
     parser.add_argument("--steps", type=int, default=3)
@@ -55,7 +55,7 @@ def recipe(python: str, dtype: str, steps: int, new_tokens: int) -> dict[str, An
 
 
 def trained(table: dict[str, Any], *, replay: bool) -> list[dict[str, float]]:
-    """Return the metrics of each update."""
+    """Return the metrics of each step."""
     with tempfile.TemporaryDirectory() as folder, nullcontext() if replay else without_replay():
         run = Path(folder) / "run"
         truing.train(table, rewards=[random_reward], out=run, on_event=lambda kind, facts: None)

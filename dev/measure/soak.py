@@ -59,11 +59,11 @@ class Row:
     """What is measured at the end of an interval."""
 
     minutes: float
-    updates: int
+    steps: int
     memory_mib: float
     threads: int
     files: int
-    step_ms: float  # median of the interval's updates
+    step_ms: float  # median of the interval's steps
 
 
 LIMITS = {"memory_mib": 0.05, "threads": 0.01, "files": 0.01, "step_ms": 0.1}
@@ -78,7 +78,7 @@ class Growth:
     mean: float
     growth: float
     error: float  # standard error of the growth
-    per_update: float
+    per_step: float
 
     @property
     def is_flat(self) -> bool:
@@ -94,8 +94,8 @@ def growth_of(column: str, rows: Sequence[Row]) -> Growth:
     slope = float(centred @ y / (centred @ centred))
     residual = y - y.mean() - slope * centred
     error = math.sqrt(float(residual @ residual) / (len(x) - 2) / float(centred @ centred))
-    updates = rows[-1].updates - rows[0].updates
-    return Growth(column, float(y.mean()), slope * span, error * span, slope * span / updates)
+    steps = rows[-1].steps - rows[0].steps
+    return Growth(column, float(y.mean()), slope * span, error * span, slope * span / steps)
 
 
 class Soak:
@@ -106,13 +106,13 @@ class Soak:
         self.start = self.last = time.monotonic()
         self.rows: list[Row] = []
         self.steps: list[float] = []
-        self.updates = 0
+        self.count = 0
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> Literal["stop"] | None:
         """Take an event of the run; return ``"stop"`` at its end."""
         if kind != "step":
             return None
-        self.updates += 1
+        self.count += 1
         self.steps.append(1000 * sum(facts["record"].seconds.values()))
         now = time.monotonic()
         if now - self.last >= self.interval:
@@ -126,7 +126,7 @@ class Soak:
         with process.oneshot():
             memory, threads, files = process.memory_info().rss, process.num_threads(), process.num_fds()
         minutes = (now - self.start) / 60
-        row = Row(minutes, self.updates, memory / 2**20, threads, files, float(np.median(self.steps)))
+        row = Row(minutes, self.count, memory / 2**20, threads, files, float(np.median(self.steps)))
         self.steps.clear()
         self.rows.append(row)
         if len(self.rows) == 1:
@@ -149,7 +149,7 @@ def main() -> int:
     for each in growths:
         print(
             f"{each.column}: mean {each.mean:.6g}, growth {each.growth:+.4g} ± {each.error:.2g},"
-            f" {each.per_update:+.3g} per update: {'flat' if each.is_flat else 'GROWS'}"
+            f" {each.per_step:+.3g} per step: {'flat' if each.is_flat else 'GROWS'}"
         )
     return 0 if all(each.is_flat for each in growths) else 1
 

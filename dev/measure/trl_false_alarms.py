@@ -1,6 +1,6 @@
 """False alarms of the doctor's audit on healthy TRL runs.
 
-    python -m dev.measure.trl_false_alarms [--runs 40] [--seed 0] [--updates 4] [--only TEXT] [--json FILE]
+    python -m dev.measure.trl_false_alarms [--runs 40] [--seed 0] [--steps 4] [--only TEXT] [--json FILE]
 
 Each run is a small random model (``MODELS``) under a trainer of TRL with one way to compute (``PRECISIONS``),
 one set of options (``GRPO``, ``SFT``), all weights or an adapter, and its own seed. A healthy
@@ -57,8 +57,8 @@ GRPO: Mapping[str, Mapping[str, Any]] = {
     "luspo": {"importance_sampling_level": "sequence", "loss_type": "luspo"},
     "sapo": {"loss_type": "sapo", "num_iterations": 2},
     "vespo": {"loss_type": "vespo"},
-    "two updates": {"num_iterations": 2, "learning_rate": 1e-2},
-    "four updates": {"num_iterations": 4, "learning_rate": 1e-3, "epsilon": 0.05},
+    "two optimizer steps": {"num_iterations": 2, "learning_rate": 1e-2},
+    "four optimizer steps": {"num_iterations": 4, "learning_rate": 1e-3, "epsilon": 0.05},
     "parts": {"steps_per_generation": 2, "per_device_train_batch_size": 4},
     "across generations": {"gradient_accumulation_steps": 2, "steps_per_generation": 3, "loss_type": "grpo"},
     "scaled by batch": {"scale_rewards": "batch"},
@@ -167,11 +167,11 @@ def chance(completions: list[Any], **_: Any) -> list[float | None]:
     return [int(hashlib.md5(str(each).encode()).hexdigest(), 16) % 5 / 4 for each in completions]
 
 
-def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
+def trainer_of(case: Case, model: Path, out: str, steps: int) -> Any:
     """Return the TRL trainer of a case."""
     own: dict[str, Any] = {
         "output_dir": out,
-        "max_steps": updates,
+        "max_steps": steps,
         "learning_rate": 1e-3,
         "per_device_train_batch_size": 8 if case.trainer == "GRPO" else 4,
         "gradient_checkpointing": False,
@@ -211,7 +211,7 @@ def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
     )
 
 
-def found_in(case: Case, updates: int) -> tuple[dict[str, str], Any]:
+def found_in(case: Case, steps: int) -> tuple[dict[str, str], Any]:
     """Return each rule with a finding, with its verdict; and the audit."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -222,7 +222,7 @@ def found_in(case: Case, updates: int) -> tuple[dict[str, str], Any]:
         MODELS[case.model](case.seed).save_pretrained(model)
         byte_tokenizer().save_pretrained(model)
         torch.manual_seed(case.seed)
-        trainer = trainer_of(case, model, f"{folder}/out", updates)
+        trainer = trainer_of(case, model, f"{folder}/out", steps)
         run_audit = audit(trainer)
         trainer.train()
     results = run_audit.diagnosis.results()
@@ -236,7 +236,7 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=40, help="sampled cases; 0 for all")
     parser.add_argument("--seed", type=int, default=0, help="of the draw, and of the first run")
-    parser.add_argument("--updates", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--only", default="", help="cases whose name has this text")
     parser.add_argument("--json", type=Path, default=None, help="a line per run, for later")
     args = parser.parse_args()
@@ -248,7 +248,7 @@ def main() -> None:
     verdicts: Counter[str] = Counter()
     for number, case in enumerate(cases):
         seeded = replace(case, seed=args.seed + number)
-        found, run_audit = found_in(seeded, args.updates)
+        found, run_audit = found_in(seeded, args.steps)
         verdicts.update(set(found.values()))
         print(f"{seeded}: {found or 'silent'}", flush=True)
         if args.json is not None:

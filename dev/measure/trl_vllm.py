@@ -33,7 +33,7 @@ from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.integrations.trl import audit
 from truing.models.tiny import byte_tokenizer
 
-UPDATES = 6
+STEPS = 6
 
 LOOKED_AT = ("MSK003", "RAT002", "RAT007", "SMP002", "SMP004", "OPT009")
 """Rules that compare with the sampler, or with the declared loss."""
@@ -177,7 +177,7 @@ def run(name: str, folder: str) -> str:
     byte_tokenizer().save_pretrained(folder)
     own = {
         "output_dir": f"{folder}/out",
-        "max_steps": UPDATES,
+        "max_steps": STEPS,
         "learning_rate": 1e-3,
         "per_device_train_batch_size": 8,
         "num_generations": 4,

@@ -79,7 +79,7 @@ class MultiTurnSums(Sums):
 
 
 class StopAppendingEngine(LocalEngine):
-    """Ends each turn at its length with a forced stop; without one, the attempt would count as truncated."""
+    """Ends each turn at its length with a forced stop; without one, the rollout would count as truncated."""
 
     @contextmanager
     def running_batch(self, sampling_params: SamplingParams) -> Iterator[RunningBatch]:

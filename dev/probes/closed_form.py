@@ -1,4 +1,4 @@
-"""Closed forms of updates, written from the papers without any formula of the trainer."""
+"""Closed forms of steps, written from the papers without any formula of the trainer."""
 
 from collections.abc import Sequence
 

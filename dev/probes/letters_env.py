@@ -48,7 +48,7 @@ class Echo(Letters):
 
 
 class _Echo:
-    """The environment of one attempt."""
+    """The environment of one rollout."""
 
     def __init__(self, env_reply: str) -> None:
         self.env_reply, self.texts = env_reply, list[str]()

@@ -11,7 +11,7 @@ import torch
 from dev.probes.closed_form import logprobs, relative_difference, table_gradient, token_weights
 from dev.probes.letters_env import Letters
 from dev.probes.result import Measurement, at_least, at_most, exactly, near
-from dev.probes.reward_signal import ROUNDING, UPDATES
+from dev.probes.reward_signal import ROUNDING, STEPS
 from dev.probes.small_trainer import HEAD, SmallTrainer, small_trainer
 from dev.probes.token_masks import BUDGET
 from truing.models.forward.collate import collate
@@ -52,19 +52,19 @@ def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Measu
     digest = reference.digest
     trainer.randomize()
     kls = [_exact_kl(trainer, start)]
-    trainer.train(UPDATES, then=lambda: kls.append(_exact_kl(trainer, start)))
+    trainer.train(STEPS, then=lambda: kls.append(_exact_kl(trainer, start)))
     reference.record_digest()
     name = f"KL in the {where}, {estimator}:"
     return [
         *(_kl_gradients(folder, algo, estimator) if where == "loss" else ()),
         at_most(f"{name} at the end, of that", kls[-1] / kls[0], 0.1),
-        at_most(f"{name} most that ten updates added", max(b - a for a, b in pairwise(kls[::10])), 0.0),
+        at_most(f"{name} most that ten steps added", max(b - a for a, b in pairwise(kls[::10])), 0.0),
         exactly(f"{name} bits of the reference that changed", float(reference.digest != digest)),
     ]
 
 
 def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measurement]:
-    """Yield the gradients of the KL alone, on-policy and, in a second update, weighted by the ratio.
+    """Yield the gradients of the KL alone, on-policy and, in a second optimizer step, weighted by the ratio.
 
     ∂k3/∂log π = 1 − π_ref/π, ∂k2/∂log π = log π − log π_ref (http://joschu.net/blog/kl-approx.html).
     """
@@ -74,17 +74,21 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
     trainer = small_trainer(folder, algo, Letters(lambda rollout, task: 0.0), kl=kl, **sizes)
     start = trainer.table.detach().clone()
     trainer.randomize()
-    updates = trainer.recorded_updates(trainer.draw().samples)
-    rows = updates[0].done.samples
+    optimizer_steps = trainer.recorded_optimizer_steps(trainer.draw().samples)
+    rows = optimizer_steps[0].done.samples
     weights = token_weights(algo, [int(row.kl_mask.sum()) for row in rows], BUDGET)
-    for update, each in enumerate(updates, start=1):
+    for number, each in enumerate(optimizer_steps, start=1):
         token_gradients = []
         for row, weight in zip(rows, weights, strict=True):
-            now, ref, drawn = (logprobs(table, row) for table in (each.table, start, updates[0].table))
+            now, ref, drawn = (
+                logprobs(table, row) for table in (each.table, start, optimizer_steps[0].table)
+            )
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
             token_gradients.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
         miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, token_gradients))
-        yield at_most(f"{estimator}, gradient of update {update}, apart from the closed form", miss, ROUNDING)
+        yield at_most(
+            f"{estimator}, gradient of optimizer step {number}, apart from the closed form", miss, ROUNDING
+        )
 
 
 def _exact_kl(trainer: SmallTrainer, start: torch.Tensor) -> float:
@@ -101,7 +105,7 @@ def critic_alone(folder: Path, algo: str) -> list[Measurement]:
     by_prompt = _trained_critic(
         folder, Letters(lambda rollout, task: float(task.answer == "d"), answers="cd")
     )
-    batch = collate(by_prompt.update(by_prompt.draw().samples)[0].samples)
+    batch = collate(by_prompt.make_step(by_prompt.draw().samples)[0].samples)
     explained = explained_variance(batch.value, batch.returns, batch.value_mask)
     two = _trained_critic(folder, one, tokens=2, gamma=0.5)
     every = Letters(lambda rollout, task: 1.0, "abcdefgh", "c" * 8)
@@ -120,8 +124,8 @@ def critic_alone(folder: Path, algo: str) -> list[Measurement]:
 
 def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -> SmallTrainer:
     """Return a trained critic; the policy is fixed, with this many tokens, the last perhaps a stop."""
-    updates, prompts = 25, len(env.prompts)
-    sizes = {"steps": updates, "prompts_per_step": prompts, "group_size": 16 // prompts}
+    steps, prompts = 25, len(env.prompts)
+    sizes = {"steps": steps, "prompts_per_step": prompts, "group_size": 16 // prompts}
     trainer = small_trainer(
         folder,
         "ppo",
@@ -130,7 +134,7 @@ def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -
         optimizer={"schedule": "cosine"},
         stage={**sizes, "learning_rate": 1e-9, "value_learning_rate": 0.1, "inner_epochs": 8, **stage},
     )
-    trainer.train(updates)
+    trainer.train(steps)
     return trainer
 
 
@@ -141,12 +145,12 @@ def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
     trainer = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).randomize()
     entropies = [_entropy(trainer)]
     first = _entropy_gradient(folder, algo)
-    trainer.train(2 * UPDATES, then=lambda: entropies.append(_entropy(trainer)))
+    trainer.train(2 * STEPS, then=lambda: entropies.append(_entropy(trainer)))
     return [
         near("H at the end: log 9", entropies[-1], math.log(9), TOLERANCE),
         at_most("first gradient, apart from the closed form", first, ROUNDING),
         at_most("H at the start, nats", entropies[0], math.log(9) - 0.1),
-        at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(entropies[::10])), 0.0),
+        at_least("least rise of H over ten steps", min(b - a for a, b in pairwise(entropies[::10])), 0.0),
     ]
 
 
@@ -154,8 +158,8 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
     """Return the difference of the bonus's first gradient from Σ weight · π (log π + H), over samples."""
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
     trainer = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
-    (update,) = trainer.recorded_updates(trainer.draw().samples)
-    rows, policy = update.done.samples, update.table.double().softmax(0)
+    (only,) = trainer.recorded_optimizer_steps(trainer.draw().samples)
+    rows, policy = only.done.samples, only.table.double().softmax(0)
     token_gradient = policy * (policy.log() - (policy * policy.log()).sum(0))
     expected = torch.zeros_like(policy)
     weights = token_weights(algo, [int(row.policy_mask.sum()) for row in rows], BUDGET)
@@ -163,7 +167,7 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
         for t in row.policy_mask.nonzero()[:, 0].tolist():
             before = int(row.token_ids[t - 1])
             expected[:, before] += weight * token_gradient[:, before]
-    return relative_difference(update.gradients[HEAD], expected)
+    return relative_difference(only.gradients[HEAD], expected)
 
 
 def _entropy(trainer: SmallTrainer) -> float:

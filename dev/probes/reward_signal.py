@@ -13,7 +13,7 @@ from truing.types.rollout import Rollout, Task
 ROUNDING = 1e-5
 """Tolerance of a float32 gradient against its closed form, relative to the largest entry."""
 
-UPDATES = 30
+STEPS = 30
 MIN_PROBABILITY = 0.95
 
 
@@ -26,7 +26,7 @@ def no_signal(folder: Path, algo: str) -> list[Measurement]:
     """P0. Every reward is the same, and no power of two: A = 0, and not a bit of the policy moves."""
     trainer = small_trainer(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
     before = trainer.table.detach().clone()
-    (done,) = trainer.update(trainer.draw().samples)
+    (done,) = trainer.make_step(trainer.draw().samples)
     advantage = torch.cat([row.advantage[row.policy_mask] for row in done.samples])
     return [
         exactly("largest |advantage|", float(advantage.abs().max())),
@@ -39,14 +39,14 @@ def bandit(folder: Path, algo: str) -> list[Measurement]:
     """P1. One token, reward for one of nine: the first gradient is Σ A (π − onehot) / B, then p → 1."""
     trainer = small_trainer(folder, algo, Letters(right_letter)).randomize()
     samples = trainer.draw().samples
-    (update,) = trainer.recorded_updates(samples)
-    expected = table_gradient(update.table, samples, _token_gradients(algo, samples))
-    trainer.train(UPDATES)
+    (only,) = trainer.recorded_optimizer_steps(samples)
+    expected = table_gradient(only.table, samples, _token_gradients(algo, samples))
+    trainer.train(STEPS)
     p = min(trainer.probability("c", after=letter) for letter in "ab")
     return [
         at_most(
             "first gradient, apart from the closed form",
-            relative_difference(update.gradients[HEAD], expected),
+            relative_difference(only.gradients[HEAD], expected),
             ROUNDING,
         ),
         at_least("p(rewarded token)", p, MIN_PROBABILITY),
@@ -56,11 +56,11 @@ def bandit(folder: Path, algo: str) -> list[Measurement]:
 def two_prompts(folder: Path, algo: str) -> list[Measurement]:
     """P2. Each prompt has an answer of its own; with the rewards of the other prompt both must be missed."""
     trainer = small_trainer(folder, algo, Letters(right_letter, answers="cd"))
-    trainer.train(UPDATES)
+    trainer.train(STEPS)
     measurements = [at_least("p(right answer)", _both(trainer), MIN_PROBABILITY)]
     if algo not in SUPERVISED_ALGOS:
         swapped = small_trainer(folder, algo, Letters(_of_the_other, answers="cd"))
-        swapped.train(UPDATES)
+        swapped.train(STEPS)
         measurements.append(
             at_most("p(right answer), rewards exchanged", _both(swapped), 1 - MIN_PROBABILITY)
         )

@@ -30,13 +30,13 @@ POLICY_ALGOS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 SUPERVISED_ALGOS: Mapping[str, tuple[str, Mapping[str, Any]]] = {"sft": ("sft", {}), "rft": ("rft", {})}
 
 LEARNING_RATE = 0.4
-"""Learning rate of the table: a token becomes certain in some twenty updates."""
+"""Learning rate of the table: a token becomes certain in some twenty steps."""
 
 HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedUpdate:
+class RecordedOptimizerStep:
     """An optimizer step: its results, the optimizer's gradients by name, and their table."""
 
     done: OptimizerStep
@@ -75,19 +75,19 @@ class SmallTrainer:
         algorithm, setting = self.learner.algorithm, self.learner.setting
         return collect_step_samples(sampler, algorithm, setting, self.stage, step, mask)
 
-    def update(self, samples: Sequence[Sample], step: int = 0) -> list[OptimizerStep]:
-        """Make an update on samples."""
+    def make_step(self, samples: Sequence[Sample], step: int = 0) -> list[OptimizerStep]:
+        """Make a step on samples."""
         self.learner.set_learning_rates(step)
         return train_step(self.learner, samples, (self.session.recipe.seed, self.stage, step))
 
     def train(self, steps: int, then: Callable[[], None] = lambda: None) -> None:
-        """Make updates, each on new samples; call ``then`` after each."""
+        """Make steps, each on new samples; call ``then`` after each."""
         for step in range(steps):
-            self.update(self.draw(step).samples, step)
+            self.make_step(self.draw(step).samples, step)
             then()
 
-    def recorded_updates(self, samples: Sequence[Sample]) -> list["RecordedUpdate"]:
-        """Return the updates of a step on samples, each directly before the weights move."""
+    def recorded_optimizer_steps(self, samples: Sequence[Sample]) -> list["RecordedOptimizerStep"]:
+        """Return the optimizer steps of a step on samples, each directly before the weights move."""
         seen: list[tuple[dict[str, Tensor], Tensor]] = []
 
         def keep(*_: object) -> None:
@@ -96,13 +96,13 @@ class SmallTrainer:
             seen.append((gradients, next(iter(self.learner.parameters.values())).detach().clone()))
 
         handle = self.learner.optimizer.register_step_pre_hook(keep)
-        steps = self.update(samples)
+        steps = self.make_step(samples)
         handle.remove()
-        return [RecordedUpdate(done, *each) for done, each in zip(steps, seen, strict=True)]
+        return [RecordedOptimizerStep(done, *each) for done, each in zip(steps, seen, strict=True)]
 
-    def first_update(self, samples: Sequence[Sample]) -> tuple[OptimizerStep, Mapping[str, Tensor]]:
+    def first_optimizer_step(self, samples: Sequence[Sample]) -> tuple[OptimizerStep, Mapping[str, Tensor]]:
         """Return the first of them: its results, and its gradients by name."""
-        seen = self.recorded_updates(samples)[0]
+        seen = self.recorded_optimizer_steps(samples)[0]
         return seen.done, seen.gradients
 
     def policy(self) -> Tensor:
@@ -152,5 +152,5 @@ def small_trainer(base: Path | str, algo: str, env: Env, /, **changes: Any) -> S
 
 
 def _sizes(stage: str) -> dict[str, int]:
-    """Attempts per step: eight to each of two prompts, or sixteen demonstrations."""
+    """Rollouts per step: eight to each of two prompts, or sixteen demonstrations."""
     return {"batch_size": 16} if stage == "sft" else {"prompts_per_step": 2, "group_size": 8}

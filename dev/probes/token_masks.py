@@ -16,7 +16,7 @@ from dev.probes.closed_form import (
 )
 from dev.probes.letters_env import Echo, Letters
 from dev.probes.result import Measurement, at_least, at_most, exactly
-from dev.probes.reward_signal import MIN_PROBABILITY, ROUNDING, UPDATES
+from dev.probes.reward_signal import MIN_PROBABILITY, ROUNDING, STEPS
 from dev.probes.small_trainer import HEAD, SmallTrainer, small_trainer
 from dev.probes.table_model import END_ID, NEVER_LOGIT, TEMPLATE
 from truing.models.tiny import tiny_model
@@ -29,7 +29,7 @@ BUDGET = 5
 """The most tokens of a turn, for answers of several."""
 
 RATIO_CAP = 1.2
-"""Cap of CISPO's weight: a second update exceeds it."""
+"""Cap of CISPO's weight: a second optimizer step exceeds it."""
 
 SUM_ORDER_TOLERANCE = 1e-4
 """Tolerance of a padded batch against a tree, relative to the largest entry: sums in another order."""
@@ -41,7 +41,7 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     trainer = small_trainer(
         "tiny", algo, Letters(_some_bytes, prompts, "cccc"), stage={"prompts_per_step": 4, "group_size": 4}
     )
-    done, gradients = trainer.first_update(trainer.draw().samples)
+    done, gradients = trainer.first_optimizer_step(trainer.draw().samples)
     expected = _left_padded(done.samples, token_weights(algo, [1] * len(done.samples), 1))
     return [
         at_most(
@@ -60,24 +60,24 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
     trainer = small_trainer(
         folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage
     ).randomize()
-    updates = trainer.recorded_updates(trainer.draw().samples)
-    lengths = [int(row.policy_mask.sum()) for row in updates[0].done.samples]
+    optimizer_steps = trainer.recorded_optimizer_steps(trainer.draw().samples)
+    lengths = [int(row.policy_mask.sum()) for row in optimizer_steps[0].done.samples]
     measurements = []
-    for update, each in enumerate(updates, start=1):
+    for number, each in enumerate(optimizer_steps, start=1):
         token_gradients = []
         for row, weight in zip(each.done.samples, token_weights(algo, lengths, BUDGET), strict=True):
-            moved = (logprobs(each.table, row) - logprobs(updates[0].table, row))[row.policy_mask]
+            moved = (logprobs(each.table, row) - logprobs(optimizer_steps[0].table, row))[row.policy_mask]
             advantage = row.advantage[row.policy_mask].double()
             factors = off_policy_factors(algo, moved, advantage, RATIO_CAP)
             token_gradient = torch.zeros(len(row), dtype=torch.float64)
             token_gradient[row.policy_mask] = advantage * factors * weight
             token_gradients.append(token_gradient)
         expected = table_gradient(each.table, each.done.samples, token_gradients)
-        name = f"gradient of update {update}, apart from the declared weights"
+        name = f"gradient of optimizer step {number}, apart from the declared weights"
         measurements.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [
         *measurements,
-        exactly("updates", len(updates), 1 + len(twice)),
+        exactly("optimizer steps", len(optimizer_steps), 1 + len(twice)),
         at_least("lengths that were drawn", len(set(lengths)), 3),
     ]
 
@@ -87,11 +87,11 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
     trainer = small_trainer(
         folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16}
     )
-    done, _ = trainer.first_update(trainer.draw().samples)
+    done, _ = trainer.first_optimizer_step(trainer.draw().samples)
     trained = torch.cat(
         [row.policy_mask[policy_tokens(row) & (row.token_ids == END_ID)] for row in done.samples]
     )
-    trainer.train(2 * UPDATES)
+    trainer.train(2 * STEPS)
     first, second = trainer.policy()[:, ord("a")], trainer.policy()[END_ID]
     stops = float((first * second).sum() - first[END_ID] * second[END_ID])
     return [
@@ -107,11 +107,11 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     with torch.no_grad():
         trainer.table[list(b"defgh")] = NEVER_LOGIT  # so that only the environment writes e and f
     before, samples = _calls(trainer), trainer.draw().samples
-    done, gradients = trainer.first_update(samples)
+    done, gradients = trainer.first_optimizer_step(samples)
     inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
     outside = sum(int((row.policy_mask & (row.origin != Origin.SAMPLED)).sum()) for row in done.samples)
     within, after = (gradients[HEAD][:, ord(letter)].abs().max() for letter in "ef")
-    trainer.train(UPDATES)
+    trainer.train(STEPS)
     return [
         *(_discount(folder, algo) if algo in ("ppo", "reinforce") else ()),
         exactly("gradient within what the environment says", float(within)),
@@ -129,7 +129,7 @@ def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     trainer = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
     )
-    done, _ = trainer.first_update(trainer.draw().samples)
+    done, _ = trainer.first_optimizer_step(trainer.draw().samples)
     misses = []
     for row in done.samples:
         chosen = row.returns[row.policy_mask].double()
@@ -150,7 +150,7 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         with torch.no_grad():
             trainer.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
         drawn = trainer.draw()
-        done, _ = trainer.first_update(drawn.samples)
+        done, _ = trainer.first_optimizer_step(drawn.samples)
         played = [rollout for rollout in drawn.rollouts.values() if len(rollout.turns) == 2]
         apart = [
             (done.stream("new_logprob", row) - row.sampler_logprob)[row.policy_mask].abs().max()
@@ -160,7 +160,7 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         measurements += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
             exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
-            at_least(f"attempts of two turns{name}", len(played), 1),
+            at_least(f"rollouts of two turns{name}", len(played), 1),
         ]
     return measurements
 

@@ -28,14 +28,14 @@ LAGS = range(4)
 
 
 def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
-    """P11. A sampler k updates behind: its samples fit the weights of then; old ÷ sampler averages 1."""
+    """P11. A sampler k steps behind: its samples fit the weights of then; old ÷ sampler averages 1."""
     sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
     trainer = small_trainer(
         folder, algo, Letters(_letters), correction={"method": "truncate", "high": RATIO_CAP}, **sizes
     ).randomize()
     versions = [trainer.table.detach().clone()]
     for step in LAGS:
-        trainer.update(trainer.draw(step).samples, step)
+        trainer.make_step(trainer.draw(step).samples, step)
         versions.append(trainer.table.detach().clone())
     measurements = []
     for k in LAGS:
@@ -51,7 +51,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
             ),
         ]
     trainer.table.data.copy_(versions[-1])
-    done, gradients = trainer.first_update(samples)
+    done, gradients = trainer.first_optimizer_step(samples)
     old, drew = (
         torch.cat([getattr(row, name)[row.policy_mask] for row in done.samples]).double()
         for name in ("old_logprob", "sampler_logprob")

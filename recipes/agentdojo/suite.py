@@ -83,7 +83,7 @@ class Suite:
 
 
 class OfficeEpisode(ToolEpisode):
-    """One attempt: calls change the office; the last text is the answer."""
+    """One rollout: calls change the office; the last text is the answer."""
 
     def __init__(self, suite: Suite, published: BaseUserTask, office: TaskEnvironment) -> None:
         super().__init__([Tool(spec, partial(self._execute, spec.name)) for spec in suite.specs])

@@ -62,7 +62,7 @@ class ApiState:
 
 
 class Conversation(ToolEpisode):
-    """One attempt: a turn without calls ends a request, and the next one follows."""
+    """One rollout: a turn without calls ends a request, and the next one follows."""
 
     def __init__(self, row: MultiTurn, specs: Sequence[ToolSpec]) -> None:
         self._api = ApiState(row)

@@ -104,7 +104,7 @@ class TauBench:
 
 
 def solved(rollout: Rollout, task: Task) -> float:
-    """Return 1.0 if the attempt ended with the right data, and its last message has all outputs."""
+    """Return 1.0 if the rollout ended with the right data, and its last message has all outputs."""
     text = without_reasoning(rollout.text).lower().replace(",", "")
     has_outputs = all(output.lower().replace(",", "") in text for output in task.answer["outputs"])
     return float(rollout.status is Status.DONE and has_outputs and state(rollout, task))

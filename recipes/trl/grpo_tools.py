@@ -1,4 +1,4 @@
-"""GRPO with a tool, and an environment object per attempt."""
+"""GRPO with a tool, and an environment object per rollout."""
 
 import sys
 

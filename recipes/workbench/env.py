@@ -103,12 +103,12 @@ class WorkBench:
 
 
 def solved(rollout: Rollout, task: Task) -> float:
-    """Return 1.0 if the attempt ended and its office equals the reference's."""
+    """Return 1.0 if the rollout ended and its office equals the reference's."""
     return float(rollout.status is Status.DONE and _is_correct(rollout, task))
 
 
 def side_effects(rollout: Rollout, task: Task) -> float:
-    """Return 1.0 if the attempt made unwanted changes: WorkBench's second measure."""
+    """Return 1.0 if the rollout made unwanted changes: WorkBench's second measure."""
     return float(bool(rollout.outcome) and not _is_correct(rollout, task))
 
 

@@ -23,7 +23,7 @@ from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as bisect_step
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
-from truing.doctor.postmortem import choose_update, diagnose_run
+from truing.doctor.postmortem import diagnose_run, step_to_bisect
 from truing.doctor.rules import RULES
 from truing.doctor.traces.read import is_trace
 from truing.envs import env_keys, env_problems, make_env
@@ -52,7 +52,7 @@ from truing.trainer.reward_definition import check_same_rewards
 from truing.trainer.run import run
 from truing.trainer.session import open_session
 from truing.trainer.startup_checks import demonstrations_result, needs_demonstrations
-from truing.trainer.update_replay import replay_update
+from truing.trainer.step_replay import replay_step
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
 
@@ -196,13 +196,13 @@ def bisect(
         trust: start, import and contact what the run's recipe names.
     """
     run = Path(run)
-    chosen = choose_update(run, stage, step)
+    chosen = step_to_bisect(run, stage, step)
     if is_trace(run):
         return chosen, bisect_step(chosen, {})
     recipe = resolve(RunReader(run).run_fact("recipe"))
     require_trust(recipe, run, trust)
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
-    return chosen, bisect_step(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
+    return chosen, bisect_step(chosen, replay_step(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
 def evaluate(

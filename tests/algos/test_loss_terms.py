@@ -6,7 +6,7 @@ import pytest
 import torch
 from samples import demo, sample
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import GrpoConfig, KlConfig, PpoConfig, ReinforceConfig, RlooConfig, SftConfig
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
@@ -14,13 +14,13 @@ from truing.types.batch import Scores
 RATES = {"steps": 1, "learning_rate": 1e-3}
 KL = KlConfig(coef=0.3, estimator="k3")
 SETTINGS = {
-    "sft": UpdateConfig(SftConfig(**RATES), KlConfig()),
-    "grpo": UpdateConfig(GrpoConfig(**RATES), KL),
-    "grpo gspo": UpdateConfig(GrpoConfig(**RATES, objective="gspo"), KL),
-    "rloo": UpdateConfig(RlooConfig(**RATES), KlConfig(coef=0.3, estimator="k2")),
-    "reinforce": UpdateConfig(ReinforceConfig(**RATES), KL),
-    "ppo": UpdateConfig(PpoConfig(**RATES), KL),
-    "ppo clipped": UpdateConfig(PpoConfig(**RATES, value_clip=0.3, value_coef=0.7), KL),
+    "sft": StepConfig(SftConfig(**RATES), KlConfig()),
+    "grpo": StepConfig(GrpoConfig(**RATES), KL),
+    "grpo gspo": StepConfig(GrpoConfig(**RATES, objective="gspo"), KL),
+    "rloo": StepConfig(RlooConfig(**RATES), KlConfig(coef=0.3, estimator="k2")),
+    "reinforce": StepConfig(ReinforceConfig(**RATES), KL),
+    "ppo": StepConfig(PpoConfig(**RATES), KL),
+    "ppo clipped": StepConfig(PpoConfig(**RATES, value_clip=0.3, value_coef=0.7), KL),
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from samples import demo, episode, sample, weighted_terms, written_by
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
@@ -20,11 +20,11 @@ RATES = {"steps": 1, "learning_rate": 1e-3}
 
 
 def reinforce(kl=None, **changes):
-    return UpdateConfig(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
+    return StepConfig(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def rloo(kl=None, **changes):
-    return UpdateConfig(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
+    return StepConfig(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def trained(rows, stream="advantage"):
@@ -69,7 +69,7 @@ def test_a_single_rollout_has_no_others_and_no_advantage():
         ReinforceConfig(**RATES, prompts_per_step=1, group_size=1)
 
 
-def test_an_attempt_without_sampled_tokens_counts_with_its_reward():
+def test_a_rollout_without_sampled_tokens_counts_with_its_reward():
     nothing = sample([1], [5], name="b", reward=1.0)
     nothing = written_by(nothing, torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin))
     rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]

@@ -7,13 +7,13 @@ import pytest
 import torch
 from samples import episode, sample, written_by
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.algos.trajectories import Trajectories, kl_cost, shaped_reward, token_rewards
 from truing.config import GatesConfig, KlConfig
 from truing.types.sampling_params import SamplingParams
 from truing.types.token import Excluded, Origin
 
-OFF = UpdateConfig(None)
+OFF = StepConfig(None)
 IN_REWARD = KlConfig(coef=0.5, where="reward", estimator="k1")
 
 
@@ -60,7 +60,7 @@ def test_the_cost_of_kl_is_paid_token_by_token():
     """Sampled with log-probability −1, reference −1.5: k1 = 0.5, times 0.5."""
     row = with_ref(sample([1, 2], [5, 6], reward=2.0), -1.5)
     assert kl_cost(row, IN_REWARD).tolist() == [0, 0, 0.25, 0.25]
-    assert token_rewards([row], UpdateConfig(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
+    assert token_rewards([row], StepConfig(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
     k3 = KlConfig(coef=0.5, where="reward", estimator="k3")
     assert kl_cost(row, k3)[2].item() == pytest.approx(0.5 * (math.exp(-0.5) - 1 + 0.5))
     assert not kl_cost(row, KlConfig(coef=0.5)).any()  # in the loss it costs no reward
@@ -111,7 +111,7 @@ def test_truncated_and_long_answers_have_a_lower_reward_where_declared():
     ]:
         results = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
         assert results == pytest.approx(expected)
-        config = UpdateConfig(None, gates=GatesConfig(**gates))
+        config = StepConfig(None, gates=GatesConfig(**gates))
         assert [token_rewards([row], config).sum().item() for row in (done, cut)] == pytest.approx(expected)
     assert cut.reward == 1.0  # the recorded reward is the grader's
 

@@ -134,7 +134,7 @@ def test_what_a_writer_writes_is_whole(tmp_path):
     assert ([each.kind for each in events], odd) == (list(GOOD), [])
 
 
-def test_what_was_reported_of_an_update_is_undone_once_and_with_it_all_that_came_after():
+def test_what_was_reported_of_a_step_is_undone_once_and_with_it_all_that_came_after():
     standing = UndoTracker()
     for step in (0, 3, 1, 3):
         standing.add("grpo", step, f"grpo {step}")

@@ -159,7 +159,7 @@ def test_pass_at_k_is_left_out_where_it_cannot_be_determined(facts):
     assert several([0, 1], **facts).pass_at() == {}
 
 
-def test_attempts_that_failed_leave_fewer_to_choose_from():
+def test_rollouts_that_failed_leave_fewer_to_choose_from():
     some = several([1, 1])
     fewer = replace(some, earned={"t0": [1.0, 0.0, 0.0], "t1": [1.0, 0.0, 0.0, 0.0]})
     assert list(fewer.pass_at()) == [1, 2, 3]

@@ -6,7 +6,7 @@ import pytest
 
 from truing.analysis.scorecard import scorecard
 from truing.record import Event, Segment, StepLine
-from truing.record.update_columns import columns_of
+from truing.record.step_columns import columns_of
 
 
 def Step(metrics=None, stage="grpo", loss_label="on_policy"):
@@ -56,7 +56,7 @@ def test_rounding_is_that_of_the_device(recipe):
     assert verdict(recipe(), "ratio at the first optimizer step", *steps, device="cuda") == "pass"
 
 
-def test_ratios_need_only_move_where_there_is_a_second_update(recipe):
+def test_ratios_need_only_move_where_there_is_a_second_optimizer_step(recipe):
     still, moving = of("ratio/std", 1e-8), of("ratio/std", 1e-8, 0.05)
     assert verdict(recipe(), "ratio at later optimizer steps", *still) == "fact"
     twice = recipe(grpo={"inner_epochs": 2})
@@ -64,7 +64,7 @@ def test_ratios_need_only_move_where_there_is_a_second_update(recipe):
     assert verdict(twice, "ratio at later optimizer steps", *moving) == "pass"
 
 
-def test_with_several_updates_clipping_and_the_first_kl_are_facts(recipe):
+def test_with_several_optimizer_steps_clipping_and_the_first_kl_are_facts(recipe):
     twice = recipe(grpo={"minibatches": 2})
     assert verdict(twice, "active tokens", *of("clip/clipped_share", 0.2)) == "fact"
     assert verdict(twice, "KL to the reference", *of("kl_all/k3", 0.01)) == "pass"

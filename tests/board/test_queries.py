@@ -21,7 +21,7 @@ from truing.record import compact
 from truing.utils.jsonl import dump_json
 
 RUN = {"run": "mini"}
-AT = RUN | {"stage": "grpo", "update": "1"}
+AT = RUN | {"stage": "grpo", "step": "1"}
 SAMPLE = AT | {"sample": "0/grpo/0/0/0", "group": "0/grpo/0/0"}
 
 WRONG = [
@@ -36,13 +36,13 @@ WRONG = [
     ("chart", RUN | {"chart": "reward", "to": "-3"}),
     ("chart", RUN | {"chart": "reward", "to": "9" * 5000}),
     ("number", RUN),
-    ("update", RUN),
-    ("update", RUN | {"stage": "grpo"}),
-    ("update", AT | {"update": "one"}),
-    ("update", AT | {"update": "0"}),
-    ("update", AT | {"update": "-1"}),
-    ("update", AT | {"update": "1.0"}),
-    ("update", AT | {"update": "1" + "0" * 30}),
+    ("step", RUN),
+    ("step", RUN | {"stage": "grpo"}),
+    ("step", AT | {"step": "one"}),
+    ("step", AT | {"step": "0"}),
+    ("step", AT | {"step": "-1"}),
+    ("step", AT | {"step": "1.0"}),
+    ("step", AT | {"step": "1" + "0" * 30}),
     ("sample", AT),
     ("sample", SAMPLE | {"token": "-1"}),
     ("sample", SAMPLE | {"token": "x"}),
@@ -60,9 +60,9 @@ ABSENT = [
     ("run", {"run": "maxi"}, "there is no run maxi"),
     ("chart", RUN | {"chart": "nothing"}, "there is no chart nothing"),
     ("number", RUN | {"number": "nothing"}, "mini has no metric nothing"),
-    ("update", AT | {"update": "3"}, "mini has no step grpo 3\n  expected: up to grpo 2"),
-    ("update", AT | {"update": "9007199254740992"}, "mini has no step grpo 9007199254740992"),
-    ("update", AT | {"stage": "ppo"}, "mini has no step ppo 1\n  expected: sft, grpo"),
+    ("step", AT | {"step": "3"}, "mini has no step grpo 3\n  expected: up to grpo 2"),
+    ("step", AT | {"step": "9007199254740992"}, "mini has no step grpo 9007199254740992"),
+    ("step", AT | {"stage": "ppo"}, "mini has no step ppo 1\n  expected: sft, grpo"),
     ("sample", SAMPLE | {"sample": "s9"}, "grpo 1 has no sample s9"),
     ("group", SAMPLE | {"group": "g9"}, "grpo 1 has no group g9"),
     ("compare", {"a": "mini", "b": "maxi"}, "there is no run maxi"),
@@ -86,7 +86,7 @@ def test_what_is_not_there_is_reported_so(board, view, query, words):
 
 
 def test_arguments_that_nobody_reads_change_nothing(board):
-    assert board.answer("update", AT | {"more": "x", "start": "-9"}) is not None
+    assert board.answer("step", AT | {"more": "x", "start": "-9"}) is not None
     assert repr(board.answer("chart", RUN | {"chart": "lr", "from": "", "to": ""})) == repr(
         board.answer("chart", RUN | {"chart": "lr"})
     )
@@ -112,7 +112,7 @@ def failed(told):
 def test_all_views_of_a_sound_run_answer(board):
     answers = everything(board, "mini")
     assert failed(answers) == []
-    assert [(each["run"], each["state"], each["updates"]) for each in answers["runs"]["runs"]] == [
+    assert [(each["run"], each["state"], each["steps"]) for each in answers["runs"]["runs"]] == [
         ("critic", "finished", 17),
         ("mini", "finished", 17),
     ]
@@ -125,7 +125,7 @@ def test_a_torn_line_was_never_recorded(copied):
     with open(copied / "events.jsonl", "ab") as handle:
         handle.write(b'{"time": 1, "ki')
     answers = everything(Board(copied.parent), "mini")
-    assert (failed(answers), answers["run"]["updates"], answers["run"]["trouble"]) == ([], 17, "")
+    assert (failed(answers), answers["run"]["steps"], answers["run"]["trouble"]) == ([], 17, "")
 
 
 def test_a_damaged_event_is_reported_and_everything_else_works(copied):
@@ -160,13 +160,13 @@ def test_a_damaged_line_of_steps_is_reported_in_the_runs_place(copied):
     assert failed(everything(board, "sound")) == []
 
 
-def test_an_update_whose_rows_are_missing_or_damaged_costs_itself_alone(copied):
+def test_a_step_whose_rows_are_missing_or_damaged_costs_itself_alone(copied):
     (copied / "rollouts.parquet").unlink()
     answers = everything(Board(copied.parent), "mini")
-    assert failed(answers) == ["compare_tokens", "group", "sample", "update"]
-    assert "of step 0 is missing" in answers["update"]
+    assert failed(answers) == ["compare_tokens", "group", "sample", "step"]
+    assert "of step 0 is missing" in answers["step"]
     assert answers["samples"]["unreadable_count"] == 17
-    assert answers["run"]["updates"] == 17
+    assert answers["run"]["steps"] == 17
 
 
 @pytest.mark.parametrize("how", ["other bytes", "no parquet"])
@@ -176,7 +176,7 @@ def test_a_compacted_file_that_is_damaged_is_reported(copied, how):
     data[len(data) // 3] ^= 255
     path.write_bytes(bytes(data) if how == "other bytes" else b"nothing")
     answers = everything(Board(copied.parent), "mini")
-    assert set(failed(answers)) <= {"group", "compare_tokens", "sample", "samples", "tasks", "update"}
+    assert set(failed(answers)) <= {"group", "compare_tokens", "sample", "samples", "tasks", "step"}
     assert how == "other bytes" or failed(answers)
 
 
@@ -188,8 +188,8 @@ def test_a_segment_with_a_wrong_checksum_is_reported(tmp_path):
     path.write_bytes(path.read_bytes() + b" ")
     board = Board(tmp_path)
     with pytest.raises(RecordError, match=r"damaged\n  got: SHA-256"):
-        board.answer("update", AT)
-    assert board.answer("update", AT | {"update": "2"})["update"] == 2
+        board.answer("step", AT)
+    assert board.answer("step", AT | {"step": "2"})["step"] == 2
 
 
 RECIPES = {
@@ -225,7 +225,7 @@ def test_facts_of_another_version_are_no_obstacle(copied, facts):
     (copied / "run.json").write_text(json.dumps(facts))
     answers = everything(Board(copied.parent), "mini")
     assert set(failed(answers)) <= {"compare", "compare_tokens"}
-    assert answers["run"]["updates"] == 17
+    assert answers["run"]["steps"] == 17
     assert answers["run"]["scorecard"] == []
 
 
@@ -349,9 +349,9 @@ def ask_some(board, rng, last):
     views = rng.sample(("run", "chart", "number", "tasks", "samples", "compare", "compare_tokens"), 3)
     for view in views:
         dump_json(board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"}))
-    update = rng.randrange(max(1, last - 12), last + 1)
-    dump_json(board.answer("update", AT | {"update": str(update)}))
-    return [*views, "update"]
+    step = rng.randrange(max(1, last - 12), last + 1)
+    dump_json(board.answer("step", AT | {"step": str(step)}))
+    return [*views, "step"]
 
 
 ENOUGH = 60
@@ -371,7 +371,7 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
         rng = random.Random(seed)
         while not done.is_set():
             try:
-                last = next((e["updates"] for e in board.answer("runs", {})["runs"] if "updates" in e), 0)
+                last = next((e["steps"] for e in board.answer("runs", {})["runs"] if "steps" in e), 0)
                 asked.extend(ask_some(board, rng, last) if last else ())
             except TruingError as error:
                 if "has no step" not in str(error):  # it was set back since it was counted
@@ -410,12 +410,12 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
             return real(opened, step)
 
         monkeypatch.setattr(RunView, "table", table)
-        answer = board.answer("update", AT | {"update": "3"})
+        answer = board.answer("step", AT | {"step": "3"})
         assert next(each["value"] for each in answer["numbers"] if each["name"] == "reward/mean") == 0.75
         assert asked == [0.25, 0.75]
         monkeypatch.setattr(RunView, "table", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
         with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once
-            board.answer("update", AT | {"update": "3"})
+            board.answer("step", AT | {"step": "3"})
         assert len(asked) == 3
 
 
@@ -425,7 +425,7 @@ def test_the_bench_asks_each_question_twice(trained, capsys, monkeypatch):
     runpy.run_module("dev.measure.board", run_name="__main__")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == [
-        *("runs", "run", *["chart"] * 3, "update", "samples", "samples", "tasks")
+        *("runs", "run", *["chart"] * 3, "step", "samples", "samples", "tasks")
     ]
     for line in lines:
         assert min(float(line[-5]), float(line[-2])) >= 0

@@ -11,7 +11,7 @@ import pytest
 from recorded import make_sample
 from shown import changed, finding, opened_run, write
 
-from truing.board.html_report import LAST_UPDATE_SAMPLES, html_report, question
+from truing.board.html_report import LAST_STEP_SAMPLES, html_report, question
 from truing.board.queries import Board
 from truing.board.script_bundle import EXPORT, IMPORT, bundle
 from truing.errors import RecordError
@@ -98,15 +98,15 @@ def asked_by_pages(views, run):
             yield js("chart", run=run, chart=chart["name"])
     for each in head["findings"]:
         yield js("rule", code=each["code"])
-        if each["update"] > head["updates"]:
+        if each["step"] > head["steps"]:
             continue  # a step that the run does not have
-        yield js("update", run=run, stage=each["stage"], update=each["update"])
+        yield js("step", run=run, stage=each["stage"], step=each["step"])
         if each["sample_id"]:
-            yield js("sample", run=run, stage=each["stage"], update=each["update"], sample=each["sample_id"])
+            yield js("sample", run=run, stage=each["stage"], step=each["step"], sample=each["sample_id"])
     span = head["spans"][-1]
-    last = {"run": run, "stage": span["stage"], "update": span["end"] - span["start"] - 1 + span["first"]}
-    yield js("update", **last)
-    for each in views[js("update", **last)]["samples"][:LAST_UPDATE_SAMPLES]:
+    last = {"run": run, "stage": span["stage"], "step": span["end"] - span["start"] - 1 + span["first"]}
+    yield js("step", **last)
+    for each in views[js("step", **last)]["samples"][:LAST_STEP_SAMPLES]:
         yield js("sample", **last, sample=each["sample"])
         yield js("group", **last, group=each["group"])
 
@@ -172,8 +172,8 @@ def test_what_cannot_be_answered_is_left_out(hostile_run):
     (hostile_run / "rollouts/grpo-000002.arrow").unlink()
     views = Parts(html_report(hostile_run)).data("views")
     kinds = [each.partition("?")[0] for each in views]
-    assert kinds.count("update") == 2
-    assert not [each for each in views if each.startswith("update") and "update=3" in each]
+    assert kinds.count("step") == 2
+    assert not [each for each in views if each.startswith("step") and "step=3" in each]
     assert kinds.count("sample") == 1
 
 
@@ -187,7 +187,7 @@ def test_what_was_undone_is_no_page_of_the_report(tmp_path):
     assert not [each for each in views if "0%2Fgrpo%2F0%2F0%2F7" in each]
 
 
-def test_a_run_without_an_update_can_be_reported(tmp_path):
+def test_a_run_without_a_step_can_be_reported(tmp_path):
     opened_run(tmp_path / "run").close()
     views = Parts(html_report(tmp_path / "run")).data("views")
     assert list(views) == ["run?run=run", "forks?run=run", "words"]

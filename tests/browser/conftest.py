@@ -92,7 +92,7 @@ def critic(shelf) -> Path:
 
 @pytest.fixture(scope="session")
 def agent(shelf) -> Path:
-    """Attempts of several turns, with what tools answered; rewards by chance, so that they differ."""
+    """Rollouts of several turns, with what tools answered; rewards by chance, so that they differ."""
     changes = {
         **TOOLS,
         "doctor.budget": 0.1,

@@ -29,7 +29,7 @@ MEGABYTE = 1_000_000
 
 
 def write(run: Path, tokenizer: Path) -> Path:
-    """The run: of two updates, the last with a sample of ``LONG`` tokens and one text of 1 MB."""
+    """The run: of two steps, the last with a sample of ``LONG`` tokens and one text of 1 MB."""
     with RunWriter(run) as writer:
         facts = {
             "name": EVIL,

@@ -1,4 +1,4 @@
-"""What stands along the axes of charts: updates as their stage counts them, bounds; and the jump list."""
+"""What stands along the axes of charts: steps as their stage counts them, bounds; and the jump list."""
 
 from itertools import pairwise
 
@@ -12,8 +12,8 @@ SPANS = [
     {"stage": "grpo", "start": 125, "end": 205, "first": 1},
     {"stage": "ppo", "start": 205, "end": 209, "first": 41},
 ]
-TICKS = """(shown) => import("/axes.js").then(({ updateTicks }) => {
-  const told = updateTicks(shown.spans, shown.range, shown.width || 350);
+TICKS = """(shown) => import("/axes.js").then(({ stepTicks }) => {
+  const told = stepTicks(shown.spans, shown.range, shown.width || 350);
   return [told.title, Object.fromEntries(told.tickvals.map((x, i) => [x, told.ticktext[i]]))];
 })"""
 
@@ -30,7 +30,7 @@ TICKS = """(shown) => import("/axes.js").then(({ updateTicks }) => {
         ((-0.2, 209.5), "step", {50: "sft 50", 100: "sft 100", 175: "grpo 50", 209: "ppo 44"}),
     ],
 )
-def test_ticks_are_whole_updates_by_the_numbers_of_their_stage(visit, shown, title, expected):
+def test_ticks_are_whole_steps_by_the_numbers_of_their_stage(visit, shown, title, expected):
     page = visit.go("#/rules")
     result = page.evaluate(TICKS, {"spans": SPANS, "range": list(shown)})
     assert result == [title, {str(x): text for x, text in expected.items()}]
@@ -88,16 +88,16 @@ def read(text):
 RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True))
 
 
-def test_a_stretch_holds_a_whole_update(visit):
+def test_a_stretch_holds_a_whole_step(visit):
     page = visit.go("#/rules")
     result = page.evaluate(
-        """() => import("/axes.js").then(({ atLeastOneUpdate }) =>
-            [[3.2, 3.4], [3.6, 3.7], [2, 5]].map(atLeastOneUpdate))"""
+        """() => import("/axes.js").then(({ atLeastOneStep }) =>
+            [[3.2, 3.4], [3.6, 3.7], [2, 5]].map(atLeastOneStep))"""
     )
     assert result == [[2.5, 3.5], [3.5, 4.5], [2, 5]]
 
 
-def test_the_run_page_names_updates_as_the_rest_does(visit, rich):
+def test_the_run_page_names_steps_as_the_rest_does(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     axis = "each => [each.layout.xaxis.title.text, each.layout.xaxis.ticktext]"
     for stretch, title, labels in (
@@ -115,7 +115,7 @@ def test_the_run_page_names_updates_as_the_rest_does(visit, rich):
         assert drawn == labels
 
 
-def test_the_hover_names_the_update(visit, rich):
+def test_the_hover_names_the_step(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     page.get_by_role("button", name="whole run").click()
     plot = page.locator(REWARD)

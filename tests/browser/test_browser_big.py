@@ -1,6 +1,6 @@
 """A long run on the board opens in a second or so, and a look into it takes no longer than into a short one.
 
-Of 10^4 updates, and of 10^5 (slow: making the run takes most of a minute). Times are of whole
+Of 10^4 steps, and of 10^5 (slow: making the run takes most of a minute). Times are of whole
 clicks, in the browser, on a machine that may be busy: bounds are generous.
 """
 
@@ -66,8 +66,8 @@ def test_a_long_run_is_looked_at_as_fast_as_a_short_one(board, steps):
             "document.querySelector('figure[aria-label=Reward] .plot').data.map((each) => each.x.length)"
         )
         assert max(points) <= 600
-        with Timed() as took["update"]:
-            visit.go(f"#/update?run=big&stage=grpo&update={steps // 2}")
+        with Timed() as took["step"]:
+            visit.go(f"#/step?run=big&stage=grpo&step={steps // 2}")
         with Timed() as took["sample"]:
             page.locator("tbody a").first.click()
             page.wait_for_selector(".t[data-t]")
@@ -81,7 +81,7 @@ def test_a_long_run_is_looked_at_as_fast_as_a_short_one(board, steps):
     }
 
 
-def test_no_spike_is_lost_where_a_point_is_many_updates(board, steps):
+def test_no_spike_is_lost_where_a_point_is_many_steps(board, steps):
     with visiting(board) as visit:
         page = visit.go("#/run?run=big")
         wait_for_chart(page)

@@ -15,7 +15,7 @@ ROOMS = {"Reward", "Tokens", "Policy", "Critic", "Answers", "Sampler", "Cost"}
 
 
 def numbers_of(run):
-    """Each recorded number: updates of the run from 1 that have it, and its values."""
+    """Each recorded number: steps of the run from 1 that have it, and its values."""
     facts = {}
     for row, step in enumerate(RunReader(run).steps(), start=1):
         seconds = {f"seconds/{phase}": value for phase, value in step.seconds.items()}
@@ -40,7 +40,7 @@ def charts(board, rich, critic, agent):
     return facts
 
 
-def first_updates(run):
+def first_steps(run):
     """Where stages but the first begin, as the run counts from 0."""
     steps = RunReader(run).steps()
     return [i for i in range(1, len(steps)) if steps[i].stage != steps[i - 1].stage]
@@ -73,7 +73,7 @@ def test_every_room_is_shown(charts):
 
 def test_limits_are_those_of_the_recipe(charts, rich):
     recipe = resolve(RunReader(rich).run_json()["recipe"])
-    (begin,) = first_updates(rich)
+    (begin,) = first_steps(rich)
     expected = {
         "Ratio of new to old policy, quantiles": {0.8: "1 − clip_low", 1.28: "1 + clip_high"},
         "KL to the reference, per token": {recipe.kl.target: "kl.target", recipe.kl.cap: "kl.cap"},
@@ -97,7 +97,7 @@ def test_limits_are_those_of_the_recipe(charts, rich):
 def test_evaluations_are_points_with_their_interval(charts, rich):
     (marks,) = [each for each in charts["rich"][0]["Reward"]["traces"] if each["mode"] == "markers"]
     reader = RunReader(rich)
-    (begin,) = first_updates(rich)
+    (begin,) = first_steps(rich)
     ends = {"base": 0, "after_sft": begin, "after_grpo": len(reader.steps())}
     payloads = [each.payload for each in reader.events() if each.kind == "eval"]
     places = []
@@ -161,7 +161,7 @@ def test_the_histogram_of_ratios_holds_every_scored_token(visit, rich):
         assert limits == pytest.approx([math.log(0.8), math.log(1.28)])
 
 
-def test_a_click_on_a_point_opens_its_update(visit, rich):
+def test_a_click_on_a_point_opens_its_step(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     box = page.get_by_role("figure", name="Reward", exact=True)
     box.scroll_into_view_if_needed()
@@ -175,7 +175,7 @@ def test_a_click_on_a_point_opens_its_update(visit, rich):
     page.mouse.move(x - 1, y)
     page.mouse.move(x, y)
     page.mouse.click(x, y)
-    page.wait_for_selector('main[data-page="update"]')
+    page.wait_for_selector('main[data-page="step"]')
     assert page.locator("h1").inner_text() == "grpo 4"
 
 

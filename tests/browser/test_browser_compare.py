@@ -18,7 +18,7 @@ PLOT = """(name) => {
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory):
-    """Two of which the second has one update of SFT less, and two that differ in one token."""
+    """Two of which the second has one step of SFT less, and two that differ in one token."""
     folder = tmp_path_factory.mktemp("beside")
     for name, taught, more in (("first", 3, 0.0), ("second", 2, 0.25)):
         with opened_run(folder / name, sft={"steps": taught}) as writer:
@@ -62,7 +62,7 @@ def test_it_begins_with_which_is_better(page):
     ).to_be_visible()
 
 
-def test_a_stage_begins_at_its_own_first_update_in_both(page):
+def test_a_stage_begins_at_its_own_first_step_in_both(page):
     result = page.evaluate(PLOT, "reward/mean")
     first, second, *evaluations = result["traces"]
     assert (first["x"], first["y"], first["at"]) == ([1, 2, 3], [0, 1, 2], ["grpo 1", "grpo 2", "grpo 3"])
@@ -85,7 +85,7 @@ def test_over_the_whole_each_run_has_its_own_marks(page):
     assert result["traces"][1]["at"][2:4] == ["grpo 1", "grpo 2"]
 
 
-def test_what_hovers_says_the_update(page):
+def test_what_hovers_says_the_step(page):
     area = page.locator('figure[aria-label="reward/mean"] .plot')
     drag = area.locator(".nsewdrag")
     drag.hover(position={"x": 0.6 * drag.bounding_box()["width"], "y": 20})

@@ -70,7 +70,7 @@ def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
     (found,) = (each for each in recorded_findings(RunReader(planted).events()) if each.code == "MSK003")
     rows = samples_of(RunReader(planted).find_table(found.stage, found.step))
     group = next(each.group_id for each in rows if each.sample_id == found.sample_id)
-    at = f"run={planted.name}&stage={found.stage}&update={found.step + 1}"
+    at = f"run={planted.name}&stage={found.stage}&step={found.step + 1}"
     page = visit.go(f"#/group?{at}&group={group}&sample={found.sample_id}&token={found.start}")
     expect(page.locator(".card b").first).to_have_text(f"token {found.start}")
     page.keyboard.press("ArrowRight")
@@ -81,7 +81,7 @@ def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
 
 def test_neighbours_are_a_key_away(visit, planted):
     names = [each.sample_id for each in samples_of(RunReader(planted).find_table("grpo", 0))]
-    page = visit.go(f"#/sample?run={planted.name}&stage=grpo&update=1&sample={names[0]}")
+    page = visit.go(f"#/sample?run={planted.name}&stage=grpo&step=1&sample={names[0]}")
     expect(page.locator("h1")).to_have_text(names[0])
     page.keyboard.press(".")
     expect(page.locator("h1")).to_have_text(names[1])

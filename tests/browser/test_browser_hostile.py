@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from hostile import LONG, SHORT, write
 from shown import evaluation, opened_run
-from shown import write as write_update
+from shown import write as write_step
 from visiting import served, visiting
 
 NAME = '"><img src=x onerror=window.pwned=1>&run=x#%2e%2e%00'
@@ -48,11 +48,11 @@ def pages(run, stage="grpo"):
     """Every page of a run."""
     of, sample = {"run": run, "stage": stage}, f"s0/{SHORT}"
     yield f"#/run?{asks(run=run)}"
-    for update in "12" if run == "evil" else "1":
-        yield f"#/update?{asks(**of, update=update)}"
-        yield f"#/sample?{asks(**of, update=update, sample=sample, tint='entropy', token='4')}"
-    yield f"#/sample?{asks(**of, update='2', sample=f's1/{SHORT}')}"
-    yield f"#/group?{asks(**of, update='1', group=SHORT)}"
+    for step in "12" if run == "evil" else "1":
+        yield f"#/step?{asks(**of, step=step)}"
+        yield f"#/sample?{asks(**of, step=step, sample=sample, tint='entropy', token='4')}"
+    yield f"#/sample?{asks(**of, step='2', sample=f's1/{SHORT}')}"
+    yield f"#/group?{asks(**of, step='1', group=SHORT)}"
     yield f"#/samples?{asks(run=run, order='reward', task=SHORT)}"
     yield f"#/tasks?{asks(run=run)}"
     yield f"#/compare?{asks(a=run, b='evil')}"
@@ -87,7 +87,7 @@ def test_no_page_obeys_a_run(visit, run):
 
 
 def test_tokens_are_text_and_what_hides_is_shown(visit):
-    page = visit.go(f"#/sample?{asks(run='evil', stage='grpo', update='2', sample=f's0/{SHORT}')}")
+    page = visit.go(f"#/sample?{asks(run='evil', stage='grpo', step='2', sample=f's0/{SHORT}')}")
     page.locator('.t[data-t="259"]').hover()
     text = check(page)
     assert "<script>window.pwned=1</script>" in text
@@ -109,7 +109,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
     """Whole, its tokens would be 10^5 elements. A page takes one or two seconds; eight are a busy machine."""
     sample = f"s0/{SHORT}"
     begun = time.monotonic()
-    page = visit.go(f"#/sample?{asks(run='evil', stage='grpo', update='2', sample=sample)}")
+    page = visit.go(f"#/sample?{asks(run='evil', stage='grpo', step='2', sample=sample)}")
     assert page.locator(".t[data-t]").count() == 3000
     took = time.monotonic() - begun
     assert took < 8, took
@@ -120,7 +120,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
     page.wait_for_selector(".t.at")
     assert time.monotonic() - begun < 5
     page = visit.go(
-        f"#/sample?{asks(run='evil', stage='grpo', update='2', sample=sample, token='70000')}",
+        f"#/sample?{asks(run='evil', stage='grpo', step='2', sample=sample, token='70000')}",
         '.t.at[data-t="70000"]',
     )
     assert page.locator(".t[data-t]").count() == 3000
@@ -135,7 +135,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
 def test_an_evaluation_of_any_size_keeps_no_run_from_being_listed(tmp_path):
     for name in ("odd", "good"):
         with opened_run(tmp_path / name) as writer:
-            write_update(writer, 0)
+            write_step(writer, 0)
             writer.write_event("eval", **evaluation("base", 0.5))
     events = tmp_path / "odd/events.jsonl"
     endless = events.read_text().replace('"mean": 0.5', '"mean": 1e999')

@@ -9,9 +9,9 @@ from truing.record import RunReader
 PAGES = {
     "overview": "",
     "run": "#/run?run=rich",
-    "update": "#/update?run=rich&stage=grpo&update=2",
-    "sample": "#/sample?run=agent&stage=grpo&update=1&sample=0/grpo/0/0/0",
-    "group": "#/group?run=agent&stage=grpo&update=1&group=0/grpo/0/0",
+    "step": "#/step?run=rich&stage=grpo&step=2",
+    "sample": "#/sample?run=agent&stage=grpo&step=1&sample=0/grpo/0/0/0",
+    "group": "#/group?run=agent&stage=grpo&step=1&group=0/grpo/0/0",
     "samples": "#/samples?run=rich",
     "tasks": "#/tasks?run=rich",
     "compare": "#/compare?a=rich&b=critic",
@@ -43,14 +43,14 @@ def test_tab_reaches_links_and_enter_follows_them(visit):
 
 
 def test_keys_lead_up_and_down_and_on(visit):
-    page = visit.go(PAGES["update"])
+    page = visit.go(PAGES["step"])
     page.keyboard.press(".")
     expect(page.locator("h1")).to_have_text("grpo 3")
     page.keyboard.press(",")
     expect(page.locator("h1")).to_have_text("grpo 2")
     page.get_by_role("link", name="0/grpo/1/0/0", exact=True).first.click()
     page.wait_for_selector('main[data-page="sample"]')
-    for lands, title in (("update", "grpo 2"), ("run", "rich"), ("runs", "Runs")):
+    for lands, title in (("step", "grpo 2"), ("run", "rich"), ("runs", "Runs")):
         page.keyboard.press("u")
         page.wait_for_selector(f'main[data-page="{lands}"]')
         expect(page.locator("h1")).to_have_text(title)
@@ -114,8 +114,8 @@ def test_back_leads_to_where_somebody_was(visit, rich):
     page.evaluate("window.scrollTo(0, 900)")
     page.wait_for_function("() => window.scrollY > 800")
     page.wait_for_timeout(100)
-    page.evaluate("document.querySelector('main a[href*=update]').click()")
-    page.wait_for_selector('main[data-page="update"]')
+    page.evaluate("document.querySelector('main a[href*=step]').click()")
+    page.wait_for_selector('main[data-page="step"]')
     assert page.evaluate("window.scrollY") < 100
     page.go_back()
     page.wait_for_selector('main[data-page="run"]')
@@ -124,7 +124,7 @@ def test_back_leads_to_where_somebody_was(visit, rich):
 
 def test_the_tint_that_was_chosen_goes_along(visit, rich):
     names = [each.sample_id for each in samples_of(RunReader(rich).find_table("grpo", 0))]
-    page = visit.go(f"#/sample?run={rich.name}&stage=grpo&update=1&sample={names[0]}")
+    page = visit.go(f"#/sample?run={rich.name}&stage=grpo&step=1&sample={names[0]}")
     page.keyboard.press("t")
     chosen = page.locator("#tint").input_value()
     assert chosen != "none"

@@ -11,7 +11,7 @@ from visiting import served
 
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
-from truing.doctor.traces.version_0 import UpdateWriter
+from truing.doctor.traces.version_0 import StepWriter
 from truing.doctor.truing_run import recorded_steps
 from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE
@@ -47,8 +47,8 @@ def folder(tmp_path_factory, planted):
     ledger.write(run_of(lab, first, "changed", 9, 0.0, **failed))
     ledger.close()
     audit, poor = (
-        UpdateWriter(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),
-        UpdateWriter(root / "poor", lambda ids: [""] * len(ids)),
+        StepWriter(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),
+        StepWriter(root / "poor", lambda ids: [""] * len(ids)),
     )
     for step in recorded_steps(planted):
         audit.write(replace(step, samples=[replace(each, sample_id=EVIL) for each in step.samples]))

@@ -9,7 +9,7 @@ from visiting import served, visiting
 from truing.board.views import prompts
 
 TASKS = 130
-"""Prompts of the run, one an update: more than a page holds. Of four attempts as many pass as are told."""
+"""Prompts of the run, one a step: more than a page holds. Of four rollouts as many pass as are told."""
 
 
 NAMES = ["0 %", *(f"{i}–{i + 10} %" for i in range(0, 100, 10)), "100 %"]
@@ -21,7 +21,7 @@ def passes(task):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run of one demonstration, and of an update for each prompt."""
+    """A run of one demonstration, and of a step for each prompt."""
     folder = tmp_path_factory.mktemp("lists")
     with opened_run(folder / "run", stages=["sft", "grpo"]) as writer:
         write(writer, 0, stage="sft", rows=[changed(make_sample("demo"), reward=float("nan"))])
@@ -152,7 +152,7 @@ def test_prompts_are_found_by_what_they_ask(visit):
 
 
 def test_a_search_goes_on_until_all_is_read_and_takes_nobodys_words_away(folder, monkeypatch):
-    """While there is no time, each question reads one update, and the page asks again and again."""
+    """While there is no time, each question reads one step, and the page asks again and again."""
     monkeypatch.setattr(prompts, "READ_SECONDS", 0.0)
     with served(folder) as address, visiting(address) as visit:
         page = visit.go("#/tasks?run=run&text=is+129")

@@ -76,10 +76,10 @@ def everything(run):
     of = f"run={quote(run, safe='')}"
     yield f"/api/run?{of}"
     for number in range(1, 9):
-        stage, update = ("sft", number) if number < 4 else ("grpo", number - 3)
-        yield f"/api/update?{of}&stage={stage}&update={update}"
+        stage, step = ("sft", number) if number < 4 else ("grpo", number - 3)
+        yield f"/api/step?{of}&stage={stage}&step={step}"
         for sample in range(3):
-            yield f"/api/sample?{of}&stage={stage}&update={update}&sample=0/{stage}/{update - 1}/{sample}/0"
+            yield f"/api/sample?{of}&stage={stage}&step={step}&sample=0/{stage}/{step - 1}/{sample}/0"
     yield from (f"/api/{view}?{of}" for view in ("tasks", "samples", "chart", "chart?chart=reward"))
     yield f"/api/compare?a={quote(run, safe='')}&b=rich"
 

@@ -17,15 +17,15 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")].filter((each) => {
     && !hidden(each.parentElement);
 }).map((each) => each.outerHTML.slice(0, 80))"""
 
-UPDATE = "run=run-1&stage=grpo&update=1"
+STEP = "run=run-1&stage=grpo&step=1"
 
 VIEWS = {
     "runs": "#/runs?overlay=%5B%22run-1%22%5D",
     "run": "#/run?run=run-1",
     "compare": "#/compare?a=run-1&b=run-2",
-    "update": f"#/update?{UPDATE}",
-    "sample": f"#/sample?{UPDATE}&sample=0/grpo/0/0/0",
-    "group": f"#/group?{UPDATE}&group=0/grpo/0/0",
+    "step": f"#/step?{STEP}",
+    "sample": f"#/sample?{STEP}&sample=0/grpo/0/0/0",
+    "group": f"#/group?{STEP}&group=0/grpo/0/0",
     "samples": "#/samples?run=run-1",
     "tasks": "#/tasks?run=run-1",
     "rules": "#/rules",

@@ -15,7 +15,7 @@ TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) 
 
 @pytest.fixture(scope="module")
 def row(agent):
-    """The longest attempt of the first policy update: turns of its own, and what tools answered."""
+    """The longest rollout of the first policy step: turns of its own, and what tools answered."""
     rows = samples_of(RunReader(agent).find_table("grpo", 0))
     result = max(rows, key=lambda each: (len(each.turns), len(each)))
     origins = set(result.origin.tolist())
@@ -28,7 +28,7 @@ def row(agent):
 def sample(visit, row):
     """Its page."""
     name = row.sample_id
-    return visit.go(f"#/sample?run=agent&stage=grpo&update=1&sample={name}")
+    return visit.go(f"#/sample?run=agent&stage=grpo&step=1&sample={name}")
 
 
 def tokens(page):
@@ -127,7 +127,7 @@ def test_a_group_stands_side_by_side_best_first(visit, agent):
     rows = samples_of(RunReader(agent).find_table("grpo", 0))
     group = rows[0].group_id
     own = sorted((each for each in rows if each.group_id == group), key=lambda each: -each.reward)
-    page = visit.go("#/update?run=agent&stage=grpo&update=1")
+    page = visit.go("#/step?run=agent&stage=grpo&step=1")
     page.get_by_role("link", name="compare group").first.click()
     page.wait_for_selector('main[data-page="group"]')
     columns = page.locator(".columns > section")

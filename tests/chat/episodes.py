@@ -9,7 +9,7 @@ from truing.chat.tool_prompt import HERMES as hermes
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.envs.tools import tool
-from truing.rollouts.attempt import Attempt
+from truing.rollouts.running_rollout import RunningRollout
 from truing.types.message import tool_message
 from truing.types.rollout import Task
 from truing.types.sampling_params import RAW
@@ -58,18 +58,18 @@ def stop_ids(tokenizer):
 
 
 def run_episode(chat, *draws, task=TASK, reply="moon"):
-    """An episode: ``draws`` make the ids of a turn from the attempt, and ``reply`` answers each call."""
-    attempt = Attempt(task, ("key",), *start_dialogue(chat, task), group_id="g", episode=None)
+    """An episode: ``draws`` make the ids of a turn from the rollout, and ``reply`` answers each call."""
+    rollout = RunningRollout(task, ("key",), *start_dialogue(chat, task), group_id="g", episode=None)
     for i, draw in enumerate(draws):
         if i:
-            calls = enumerate(attempt.last_message.calls)
+            calls = enumerate(rollout.last_message.calls)
             replies = [tool_message(call, k, reply) for k, call in calls] or [
                 {"role": "user", "content": reply}
             ]
-            attempt.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
-        attempt.add_turn(chat, completion(draw(attempt)))
-    attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
-    return attempt.to_rollout(RAW, 0)
+            rollout.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
+        rollout.add_turn(chat, completion(draw(rollout)))
+    rollout.end(Status.DONE, EndedBy.ENVIRONMENT)
+    return rollout.to_rollout(RAW, 0)
 
 
 def completion(ids):
@@ -82,8 +82,8 @@ def completion(ids):
 def as_written(chat, said, change=lambda ids: ids):
     """A turn as the template writes it, with its ids changed."""
 
-    def draw(attempt):
-        dialogue = attempt.dialogue
+    def draw(rollout):
+        dialogue = rollout.dialogue
         return change(encode_reply(chat, dialogue.messages, said, dialogue.tools).tolist())
 
     return draw
@@ -91,7 +91,7 @@ def as_written(chat, said, change=lambda ids: ids):
 
 def in_words(chat, text):
     """A turn of that text, stop token and all."""
-    return lambda attempt: chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return lambda rollout: chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def samples(chat, rollout):

@@ -191,7 +191,7 @@ def test_answers_and_tools_never_become_control_tokens(spoken):
     for text in hostile(spoken):
         plain, said = (
             run_episode(spoken, draw, draw, task=task, reply=reply)
-            for draw in [lambda attempt: [spoken.stop_ids[0]]]
+            for draw in [lambda rollout: [spoken.stop_ids[0]]]
             for task, reply in (
                 (Task("t", "f", (ASKED,), tools=(tool(),)), "x"),
                 (Task("t", "f", (ASKED,), tools=(tool(text),)), text),
@@ -308,7 +308,7 @@ def drawing(chat, text, *, as_ids):
     control = chat.control if not as_ids else ControlTokens(chat.tokenizer, {})
     pieces = control.unmark(control.mark_text(text)).pieces(0, len(text))
     ids = [id for a, b in pieces for id in chat.tokenizer(text[a:b], add_special_tokens=False)["input_ids"]]
-    return lambda attempt: [*ids, chat.stop_ids[0]]
+    return lambda rollout: [*ids, chat.stop_ids[0]]
 
 
 @pytest.mark.parametrize("as_ids", [True, False])

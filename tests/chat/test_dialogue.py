@@ -14,7 +14,7 @@ from truing.chat.reasoning import opened_reasoning
 from truing.chat.render import text_of
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
-from truing.rollouts.attempt import Attempt
+from truing.rollouts.running_rollout import RunningRollout
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.types.status import EndedBy, FinishReason, Status
@@ -168,11 +168,11 @@ def test_half_characters_keep_their_bytes(speak):
     first, *rest = chat.tokenizer("🙂", add_special_tokens=False)["input_ids"]
     assert rest, "else this tests nothing"
 
-    def begun(attempt):
-        attempt.force_prefix(torch.tensor([first]))
+    def begun(rollout):
+        rollout.force_prefix(torch.tensor([first]))
         return [*rest, chat.stop_ids[0]]
 
-    def broken(attempt):
+    def broken(rollout):
         return [first, chat.stop_ids[0]]
 
     rollout = run_episode(chat, begun, broken, as_written(chat, DONE))
@@ -185,13 +185,13 @@ def test_half_characters_keep_their_bytes(speak):
 
 def test_a_turn_that_ends_by_length_ends_the_episode(speak):
     chat = speak("trl/qwen2_5")
-    attempt = Attempt(TASK, ("key",), *start_dialogue(chat, TASK), group_id="g", episode=None)
+    rollout = RunningRollout(TASK, ("key",), *start_dialogue(chat, TASK), group_id="g", episode=None)
     ids = chat.tokenizer("<tool_call>\n{", add_special_tokens=False)["input_ids"]
     cut = completion(ids)
-    attempt.add_turn(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}))
-    assert (attempt.status, attempt.ended_by) == (Status.TRUNCATED, EndedBy.LENGTH)
-    assert attempt.dialogue.token_ids.tolist()[-len(ids) :] == ids
-    assert attempt.last_message.parse_errors
+    rollout.add_turn(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}))
+    assert (rollout.status, rollout.ended_by) == (Status.TRUNCATED, EndedBy.LENGTH)
+    assert rollout.dialogue.token_ids.tolist()[-len(ids) :] == ids
+    assert rollout.last_message.parse_errors
 
 
 @pytest.mark.parametrize("name", ["trl/llama3", "trl/gemma3"])

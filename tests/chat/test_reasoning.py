@@ -157,6 +157,6 @@ def test_what_a_template_does_not_read_is_refused(told):
 def test_a_call_in_a_thought_that_the_prompt_opened_is_not_carried_out():
     chat = chat_of("qwen3_6")
     text = f"or {QWEN_CALL}?</think>\n\nno<|im_end|>"
-    rollout = run_episode(chat, lambda attempt: chat.tokenizer(text, add_special_tokens=False)["input_ids"])
+    rollout = run_episode(chat, lambda rollout: chat.tokenizer(text, add_special_tokens=False)["input_ids"])
     assert "tool_calls" not in rollout.messages[0]
     assert rollout.messages[0]["content"].startswith("<think>\nor So.")

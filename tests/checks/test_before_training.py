@@ -79,7 +79,7 @@ def test_a_prompt_that_lacks_a_message_starts_no_run(chat_with):
     assert "message 1 (user)" in str(caught.value)
 
 
-def test_every_demonstration_is_read_before_the_first_update(chat_with):
+def test_every_demonstration_is_read_before_the_first_step(chat_with):
     """Also those beyond the tasks that the checks sample."""
     chat = chat_with((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
     tasks = [*Quiz().tasks("train"), *Shop().tasks("train")]

@@ -28,7 +28,7 @@ def broken(rollout, task):
 
 
 def test_a_reward_that_fails_is_found(report):
-    result = report(Quiz(broken))["attempts can be played and graded"]
+    result = report(Quiz(broken))["rollouts can be played and graded"]
     assert len(result.findings) == 3 * TASKS
     assert "raised KeyError" in result.findings[0].what
 
@@ -46,14 +46,14 @@ class Torn(ToolEpisode):
 
 
 def test_an_episode_that_fails_is_found(report):
-    result = report(Shop(open_episode=lambda task: Torn([price])))["attempts can be played and graded"]
+    result = report(Shop(open_episode=lambda task: Torn([price])))["rollouts can be played and graded"]
     assert len(result.findings) == 3 * TASKS
     assert re.fullmatch(r"OSError: no till \(.*test_environment.py:\d+, in outcome\)", result.findings[0].got)
 
 
 def test_a_demonstration_that_ends_too_early_is_found(report):
     turns = Shop().made["train"][0].demonstration[:1]
-    result = report(Shop(demonstration=turns))["attempts can be played and graded"]
+    result = report(Shop(demonstration=turns))["rollouts can be played and graded"]
     assert "ends before its episode does" in result.findings[0].what
 
 

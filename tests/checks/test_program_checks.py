@@ -43,7 +43,7 @@ def test_a_program_that_crashes_is_told_with_its_error_and_is_no_clean_check(cha
     env = Programs(crash, rewards={"one": (lambda rollout, task: 1.0, 1.0)})
     params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=64)
     report = check_tasks(EpisodeContext(chat, env, params, EpisodeConfig(), 2048), (TASK,))
-    (finding, *_) = report["attempts can be played and graded"].findings
+    (finding, *_) = report["rollouts can be played and graded"].findings
     assert "exit code 1" in finding.got
     assert "no such file" in finding.got
     assert report[NAME].count == 0
@@ -58,7 +58,7 @@ def test_a_remedy_of_a_program_is_that_of_its_error(chat):
     env = Programs(crash, rewards={"one": (lambda rollout, task: 1.0, 1.0)})
     params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=64)
     report = check_tasks(EpisodeContext(chat, env, params, EpisodeConfig(), 2048), (TASK,))
-    (finding, *_) = report["attempts can be played and graded"].findings
+    (finding, *_) = report["rollouts can be played and graded"].findings
     assert finding.remedy == "mend it"
     assert finding.got == "the program raised KeyError · got: Traceback · KeyError: 'x'"
 

@@ -89,12 +89,12 @@ def test_a_tool_that_the_prompt_does_not_show_is_found(report, chat_with, shown,
     assert {each.got for each in findings} == ({lacking} if lacking else set())
 
 
-def test_a_template_that_refuses_tools_is_reported_once_by_the_attempts(report, chat_with):
+def test_a_template_that_refuses_tools_is_reported_once_by_the_rollouts(report, chat_with):
     chat = chat_with((FIRST, "{{ raise_exception('no tools') if tools }}" + FIRST))
     native = Chat(chat.tokenizer, chat.stop_ids, "hermes", None, system_role=True)
     results = report(Shop(), native)
     assert results["tools are shown in full"].findings == ()
-    assert {each.what for each in results["attempts can be played and graded"].findings} == {
+    assert {each.what for each in results["rollouts can be played and graded"].findings} == {
         "the chat template refuses these messages"
     }
 
@@ -124,7 +124,7 @@ def test_a_template_that_refuses_a_role_is_found(report, chat_with):
     results = report_json(report(Shop(), chat_with((FIRST, FIRST + refusal))))
     assert {each["what"] for each in results["findings"]} == {"the chat template refuses these messages"}
     assert {each["check"] for each in results["findings"]} == {
-        "attempts can be played and graded",
+        "rollouts can be played and graded",
         "the prompt opens the assistant's turn",
         "the template writes a stop",
     }
@@ -166,6 +166,6 @@ def test_correct_templates_show_every_message(report, chat_with):
 
 def test_a_demonstration_that_cannot_be_written_is_found(report, chat_with):
     chat = chat_with((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
-    findings = report(Shop(), chat)["attempts can be played and graded"].findings
+    findings = report(Shop(), chat)["rollouts can be played and graded"].findings
     assert findings[0].what == "the chat template drops a part of a demonstrated turn"
     assert findings[0].got == "it drops call 1 (price) of message 2 (assistant)"

@@ -60,7 +60,7 @@ def test_a_tool_that_a_later_message_introduces_is_known(report):
         AssistantMessage("1"),
     )
     results = report(Shop(demonstration=turn, open_episode=lambda task: Bringing([price])))
-    assert results["attempts can be played and graded"].findings == ()
+    assert results["rollouts can be played and graded"].findings == ()
     assert results[NAMES].findings == ()
 
 

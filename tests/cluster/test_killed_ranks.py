@@ -30,7 +30,7 @@ def start(request, tmp_path):
 
 def test_a_rank_of_torchrun_is_killed(start, undisturbed):
     training = start("torchrun")
-    training.wait_for_updates(2)
+    training.wait_for_steps(2)
     training.rank(1).send_signal(signal.SIGKILL)
     assert training.finish() == 0, training.printed
     (said,) = losses(training.printed)
@@ -41,7 +41,7 @@ def test_a_rank_of_torchrun_is_killed(start, undisturbed):
 
 def test_a_rank_of_ray_is_killed(start, undisturbed):
     training = start("ray")
-    training.wait_for_updates(2)
+    training.wait_for_steps(2)
     training.rank(1).send_signal(signal.SIGKILL)
     assert training.finish() == 0, training.printed
     (said,) = losses(training.printed)
@@ -65,10 +65,10 @@ def test_ranks_killed_at_random_moments_leave_the_same_bits(launcher, seed, star
     longer = {name: {**RECIPE[name], "steps": 6} for name in ("sft", "grpo")}
     training = start(launcher, **longer)
     first = chance.randint(0, 4)
-    for number, updates in enumerate((first, first + chance.randint(3, 5)), 1):
-        training.wait_for_updates(updates)
+    for number, steps in enumerate((first, first + chance.randint(3, 5)), 1):
+        training.wait_for_steps(steps)
         victim = training.rank(chance.randrange(2))
-        time.sleep(chance.random() * (3 if updates == 0 else 0.3))
+        time.sleep(chance.random() * (3 if steps == 0 else 0.3))
         victim.send_signal(signal.SIGKILL)
         training.wait_for_restart(number)
     assert training.finish() == 0, training.printed
@@ -82,7 +82,7 @@ def test_ranks_killed_at_random_moments_leave_the_same_bits(launcher, seed, star
 def test_the_launcher_is_killed(start, undisturbed):
     """Its ranks end too: they would train on beside a run that resumes."""
     training = start("torchrun")
-    training.wait_for_updates(2)
+    training.wait_for_steps(2)
     ranks = [training.rank(number) for number in range(2)]
     training.process.kill()
     assert not psutil.wait_procs(ranks, 60)[1]

@@ -44,7 +44,7 @@ def test_an_engine_that_ray_places_is_killed_started_again_and_proven(train, tmp
     training = train(
         trainer={"ranks": 1}, engine={"kind": "vllm", "count": 1, "python": python}, stages=["grpo"]
     )
-    training.wait_for_updates(1)
+    training.wait_for_steps(1)
     (server,) = (process for process in servers() if process.pid not in before)
     server.kill()
     assert training.finish() == 0, training.printed
@@ -110,7 +110,7 @@ def test_an_error_that_a_rank_raises_ends_the_run(train):
 @pytest.mark.slow
 def test_ctrl_c_saves_and_leaves_nothing_behind(train, undisturbed):
     training = train()
-    training.wait_for_updates(2)
+    training.wait_for_steps(2)
     training.process.send_signal(signal.SIGINT)
     assert training.finish() == 130, training.printed
     assert "Restart" not in training.printed
@@ -126,7 +126,7 @@ def test_ctrl_c_saves_and_leaves_nothing_behind(train, undisturbed):
 def test_the_ray_process_of_a_rank_is_killed(train, undisturbed):
     """As Ray does if a node has no memory left; the rank ends with it."""
     training = train()
-    training.wait_for_updates(2)
+    training.wait_for_steps(2)
     rank = training.rank(1)
     rank.parent().kill()
     assert training.finish() == 0, training.printed
@@ -142,7 +142,7 @@ def test_the_ray_process_of_an_engine_is_killed(train, tmp_path):
     before = {process.pid for process in servers()}
     python = str(fake_vllm_python(tmp_path))
     training = train(engine={"kind": "vllm", "count": 2, "python": python}, stages=["grpo"])
-    training.wait_for_updates(1)
+    training.wait_for_steps(1)
     new = [process for process in servers() if process.pid not in before]
     assert len(new) == 2
     new[0].parent().kill()
@@ -156,7 +156,7 @@ def test_the_ray_process_of_an_engine_is_killed(train, tmp_path):
 @pytest.mark.slow
 def test_a_killed_driver_leaves_no_rank_behind(train):
     training = train()
-    training.wait_for_updates(1)
+    training.wait_for_steps(1)
     ranks = [training.rank(number) for number in range(2)]
     training.process.kill()
     _, left = psutil.wait_procs(ranks, 60)

@@ -29,7 +29,7 @@ def start(cluster, folder, **changes):
 def test_a_node_is_lost_and_another_one_takes_its_rank(cluster, undisturbed, tmp_path):
     node = cluster.add_node(num_cpus=1)
     training = start(cluster, tmp_path)
-    training.wait_for_updates(2)
+    training.wait_for_steps(2)
     cluster.remove_node(node, allow_graceful=False)
     training.wait_for(lambda: "waiting up to 300 s for 2 CPU on the Ray cluster" in training.printed)
     cluster.add_node(num_cpus=1)

@@ -101,7 +101,7 @@ def test_a_batch_of_broken_groups_is_refused(typed):
     assert "--batch-size 6 in groups of" in error.value.got
 
 
-def test_one_prompt_per_update_gets_a_note_with_its_remedy():
+def test_one_prompt_per_step_gets_a_note_with_its_remedy():
     _, (note, _) = resolved(TrlOptions(batch_size=8, num_generations=8))
     assert note.startswith("--batch-size 8 counts rollouts: 1 prompt of 8 per step; so few detect")
     assert "`truing lab plan`" in note

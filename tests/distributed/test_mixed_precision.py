@@ -78,7 +78,7 @@ def test_gradients_of_micro_batches_are_summed_in_float32(mesh):
     assert difference(gradients, gradient(model, [ROWS])[1]) < EPS
 
 
-def test_an_update_below_the_rounding_of_bfloat16_is_kept(mesh):
+def test_a_change_below_the_rounding_of_bfloat16_is_kept(mesh):
     model, plain = masters(mesh)
     weight = dict(model.named_parameters())["model.layers.0.mlp.up_proj.weight"]
     before = whole(weight.detach()).clone()

@@ -57,18 +57,18 @@ def parts(ranks):
     return load("tiny", device="cpu", ranks=ranks.in_main_memory()).model
 
 
-def update(model):
-    """Train one update; return its log-probabilities and gradient norm."""
+def train(model):
+    """Train one step; return its log-probabilities and gradient norm."""
     parameters = trainable_parameters(model)
     optimizer = make_optimizer(OptimizerConfig(), parameters)
     optimizer.param_groups[0]["lr"] = 1e-3
     batch = collate(ROWS)
     logprob_BT = score(model, batch, batch.policy_mask).logprob
     logprob_BT.sum().backward()
-    return logprob_BT.detach(), clip_and_step(optimizer, 1.0, "an update", parameters)
+    return logprob_BT.detach(), clip_and_step(optimizer, 1.0, "a step", parameters)
 
 
-def test_an_update_in_main_memory_is_that_of_fsdp_without_it(ranks):
+def test_a_step_in_main_memory_is_that_of_fsdp_without_it(ranks):
     offloaded, held = parts(ranks), parts(ranks)
     shard_model(offloaded, ranks.mesh, offload=True)
     shard_model(held, ranks.in_main_memory().mesh)
@@ -77,7 +77,7 @@ def test_an_update_in_main_memory_is_that_of_fsdp_without_it(ranks):
         assert (weight.device_mesh.device_type, weight.device) == ("cuda", CPU)
     assert offloaded.lm_head.weight is offloaded.model.embed_tokens.weight  # tied weights stay tied
     for _ in range(2):
-        (logprob_BT, norms), (held_logprob_BT, held_norms) = update(offloaded), update(held)
+        (logprob_BT, norms), (held_logprob_BT, held_norms) = train(offloaded), train(held)
         assert torch.equal(logprob_BT, held_logprob_BT)
         assert norms == held_norms
     for name, weight in held.named_parameters():
@@ -102,7 +102,7 @@ def test_a_reference_adapter_beside_offloaded_weights_is_synced(ranks, keep):
     shard_model(policy, ranks.mesh, offload=True)
     reference = make_reference(policy, syncable=True)
     start = {name: weight.clone() for name, weight in reference.synced_weights().items()}
-    update(policy)
+    train(policy)
     reference.sync(trainable_parameters(policy), keep)
     for name, weight in trainable_parameters(policy).items():
         expected = torch.lerp(whole(weight.detach()), start[name], keep) if keep else whole(weight.detach())

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 IN_RANKS = {name: fault for name, fault in FAULTS.items() if fault.ranks > 1}
 HEALTHY = {name: run for name, run in {**healthy_runs(), **unplanted_runs()}.items() if run.ranks > 1}
 QUICK = ("rank-own-denominators", "rank-gradients-averaged", "rank-rows-twice", "rank-other-data")
-ONE_UPDATE = {"stages": ["sft"], "sft.steps": 1}
+ONE_STEP = {"stages": ["sft"], "sft.steps": 1}
 
 CAUSES = {
     "rank-own-denominators": "each rank divides its loss by its own tokens, not by those of all ranks",
@@ -39,7 +39,7 @@ def said(outcome):
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    faults = [replace(FAULTS[name], changes={**FAULTS[name].changes, **ONE_UPDATE}) for name in QUICK]
+    faults = [replace(FAULTS[name], changes={**FAULTS[name].changes, **ONE_STEP}) for name in QUICK]
     return outcomes(faults, tmp_path_factory.mktemp("quick"))
 
 
@@ -76,9 +76,9 @@ def test_healthy_runs_of_ranks_include_each_recipe_of_a_fault_and_a_resumption()
 
 
 DIVERGED = {
-    "rank-moments-not-restored": "optimizer moments before the update",
+    "rank-moments-not-restored": "optimizer moments before the step",
     "rank-schedule-restarted": "learning rates",
-    "rank-weights-not-restored": "policy weights before the update",
+    "rank-weights-not-restored": "policy weights before the step",
 }
 """What differs first if each rank holds all weights; sharded, the weights stay equal."""
 

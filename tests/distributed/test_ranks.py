@@ -129,7 +129,7 @@ def test_two_ranks_with_a_base_in_4_bits_are_one_process(tmp_path):
 
 
 def assert_equal_in_bfloat16(run, alone, name):
-    """Gradients are rounded per micro-batch; after an update the policies may sample differently."""
+    """Gradients are rounded per micro-batch; after a step the policies may sample differently."""
     eps = torch.finfo(torch.bfloat16).eps
     for step, (several, one) in enumerate(zip(metrics(run), metrics(alone), strict=True)):
         assert several.keys() == one.keys()
@@ -165,7 +165,7 @@ def test_every_algorithm_with_two_and_with_three_ranks(tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_updates_of_two_and_of_three_ranks_are_those_of_one_process(tmp_path):
+def test_ten_steps_of_two_and_of_three_ranks_are_those_of_one_process(tmp_path):
     one = train(tmp_path / "1", TEN, sys.executable)
     for ranks in (2, 3):
         several = train(tmp_path / str(ranks), TEN, *forked_ranks.command(ranks))

@@ -43,7 +43,7 @@ STAGES = {
 def recipe(name: str) -> dict:
     """Return a recipe by its name: algorithm, weights, and a variant.
 
-    "vllm", "vllm-ahead", "replicated", "bfloat16", "nf4", "offload"; "ten" has ten updates.
+    "vllm", "vllm-ahead", "replicated", "bfloat16", "nf4", "offload"; "ten" has ten steps.
     """
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))

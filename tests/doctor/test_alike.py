@@ -43,7 +43,7 @@ def test_the_same_odds_are_less_late_in_a_run():
     assert early.log10_odds - then.log10_odds == pytest.approx(math.log10(1000 * 1001 / 2))
 
 
-def test_attempts_whose_probability_is_not_known_are_not_bet_on():
+def test_rollouts_whose_probability_is_not_known_are_not_bet_on():
     step = RULE.example()
     assert measure(step).group.compared == 6
     unknown = step.tokens["sampler_logprob"].clone()

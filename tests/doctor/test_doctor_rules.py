@@ -170,7 +170,7 @@ def test_without_a_declared_kl_no_reference_is_asked_for_and_with_one_it_is():
     assert asked(0.1) == asked(None) == {"REF001", "REF002", "REF003", "REF004"}
 
 
-def test_a_reward_that_does_not_see_how_an_attempt_ended_is_a_fact():
+def test_a_reward_that_does_not_see_how_a_rollout_ended_is_a_fact():
     step = rwd001.cut_ones((1.0, 0.0, 1.0, 0.0) * 4, [i for i in range(16) if i % 4 < 3])
     (found,) = examine(step, [RULES["RWD001"]])[0]
     assert found.claim.verdict is Verdict.FACT
@@ -179,7 +179,7 @@ def test_a_reward_that_does_not_see_how_an_attempt_ended_is_a_fact():
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_the_chance_that_cut_attempts_are_the_best_is_that_of_all_ways_to_give_out_rewards(groups):
+def test_the_chance_that_cut_rollouts_are_the_best_is_that_of_all_ways_to_give_out_rewards(groups):
     tables = [(2, 1, 1, 2), (1, 1, 0, 2), (0, 2, 1, 1)][:groups]
     ways = []
     for both, cut, best, neither in tables:

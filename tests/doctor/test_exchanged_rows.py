@@ -77,7 +77,7 @@ def test_a_gradient_where_none_may_be_is_seen_in_each_optimizer_step():
 
 
 @pytest.mark.integration
-def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
+def test_a_run_whose_third_optimizer_step_of_four_is_held_back_is_healthy(tmp_path):
     def far_at_third(real):
         return lambda step, *args: "far" if step.index == 2 else real(step, *args)
 

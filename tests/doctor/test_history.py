@@ -17,9 +17,9 @@ def audit(number):
     return {"tokens": number % 7 + 1, "gains": {"temperature": [0.1 * number, -0.2], "rank": [0.01, 0.3]}}
 
 
-def history_of(updates, **numbers):
+def history_of(steps, **numbers):
     return History(
-        past_step(n, facts={"audit": audit(n)} if n % 5 == 0 else {}, **numbers) for n in range(updates)
+        past_step(n, facts={"audit": audit(n)} if n % 5 == 0 else {}, **numbers) for n in range(steps)
     )
 
 
@@ -27,25 +27,25 @@ def step_after(history, **changes):
     return replace(changed_step(example_step(), **changes), past=history.past, dropped=history.dropped)
 
 
-@pytest.mark.parametrize("updates", [0, 3, FIRST + LAST, FIRST + LAST + 1, 3000])
-def test_the_first_and_last_updates_are_kept(updates):
-    history = history_of(updates)
+@pytest.mark.parametrize("steps", [0, 3, FIRST + LAST, FIRST + LAST + 1, 3000])
+def test_the_first_and_last_steps_are_kept(steps):
+    history = history_of(steps)
     kept = [past.step for past in history.past]
-    assert kept == [n for n in range(updates) if n < FIRST or n >= updates - LAST]
+    assert kept == [n for n in range(steps) if n < FIRST or n >= steps - LAST]
     step = step_after(history)
-    assert step.updates_before == step.updates_of_run == updates
-    assert [past.step for past in step.latest] == [n for n in kept if updates <= FIRST + LAST or n >= FIRST]
+    assert step.steps_before == step.steps_of_run == steps
+    assert [past.step for past in step.latest] == [n for n in kept if steps <= FIRST + LAST or n >= FIRST]
 
 
 def test_stages_are_kept_each():
     history = History([*(past_step(n, stage="sft") for n in range(2000)), *(past_step(n) for n in range(50))])
     step = step_after(history)
     assert [past.stage for past in step.past] == ["sft"] * (FIRST + LAST) + ["grpo"] * 50
-    assert (step.updates_before, step.updates_of_run) == (50, 2050)
+    assert (step.steps_before, step.steps_of_run) == (50, 2050)
     assert step.latest == step.past_of_stage
 
 
-def test_bets_of_dropped_updates_still_count():
+def test_bets_of_dropped_steps_still_count():
     history = history_of(3000)
     every = [audit(n) for n in range(0, 3000, 5)]
     together, alone = wealth_of(history.audits("grpo")), wealth_of(every)
@@ -62,28 +62,28 @@ def test_audits_are_added_by_feature():
     assert audits_of([], Dropped(5)) == []
 
 
-def test_updates_that_are_not_known_are_not_counted_as_idle():
+def test_steps_that_are_not_known_are_not_counted_as_idle():
     """Before and after the dropped steps nothing is trained; of those in between nothing is known."""
     history = history_of(3000, tokens_trained=0.0)
     step = step_after(history)
     step = changed_step(step, policy_mask=step.tokens["policy_mask"] & False)
-    assert (msk009.idle_steps(step), step.updates_before) == (LAST + 1, 3000)
+    assert (msk009.idle_steps(step), step.steps_before) == (LAST + 1, 3000)
 
 
-def test_skipped_updates_are_not_counted_beyond_the_dropped_ones():
+def test_skipped_steps_are_not_counted_beyond_the_dropped_ones():
     step = step_after(history_of(3000, gate_held_back=1.0), metrics={"gate/held_back": 1.0})
     step = replace(step, metrics={name: x for name, x in step.metrics.items() if name != "grad/norm"})
-    assert (opt013.skipped_steps(step), step.updates_before) == (LAST + 1, 3000)
+    assert (opt013.skipped_steps(step), step.steps_before) == (LAST + 1, 3000)
 
 
-def test_a_version_is_compared_with_all_updates_of_the_run():
+def test_a_version_is_compared_with_all_steps_of_the_run():
     history = History(
         past_step(n, facts={"weights": {"before": str(n), "next": str(n + 1)}}) for n in range(3000)
     )
     assert smp002._short(step_after(history), version=2990) == 10
 
 
-def test_a_record_is_read_once_for_all_its_updates(trained_run, monkeypatch):
+def test_a_record_is_read_once_for_all_its_steps(trained_run, monkeypatch):
     """Reading every line for each step took hours after some thousand."""
     run, whole, read = trained_run("run", grpo={"steps": 5}).run, RunReader.iter_steps, []
     monkeypatch.setattr(RunReader, "iter_steps", lambda reader: read.append(1) or whole(reader))

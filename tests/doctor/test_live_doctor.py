@@ -109,7 +109,7 @@ def test_a_resumed_run_may_be_watched_otherwise(mini, tmp_path):
     assert events(out, "resumed")[0]["suppress"] == {"LEN003": "answers are short on purpose"}
 
 
-def test_the_first_updates_are_reported_in_words(trained_run):
+def test_the_first_steps_are_reported_in_words(trained_run):
     run = trained_run("run").run
     result = events(run, "boundary")
     assert [(each["stage"], each["step"]) for each in result] == [
@@ -129,10 +129,10 @@ def test_the_first_updates_are_reported_in_words(trained_run):
         assert part in lines
 
 
-def test_facts_of_an_update_hold_what_rules_read(trained_run):
+def test_facts_of_a_step_hold_what_rules_read(trained_run):
     run = trained_run("run", lora={"rank": 4}, kl={"coef": 0.05}).run
     first, *others = (row for row in RunReader(run).steps() if row.stage == "grpo")
-    assert {"weights", "update", "null", "plain", "sync", "reference"} <= first.facts.keys()
+    assert {"weights", "adamw", "null", "plain", "sync", "reference"} <= first.facts.keys()
     assert any("gradient" in row.facts for row in others)
     assert first.facts["plain"]["trainer"] < 1e-4
     assert first.facts["plain"]["sampler"] < 1e-4

@@ -8,7 +8,7 @@ from truing.types.token import Excluded
 
 
 @pytest.mark.parametrize(
-    ("updates", "reason", "steps", "verdict"),
+    ("count", "reason", "steps", "verdict"),
     [
         (5, Excluded.NOT_KEPT, 40, Verdict.FACT),
         (10, Excluded.NOT_KEPT, 40, Verdict.SUSPECT),
@@ -17,6 +17,6 @@ from truing.types.token import Excluded
         (5, Excluded.FORCED_ACTION, 5, Verdict.PROVEN),
     ],
 )
-def test_attempts_that_are_not_good_enough_yet_are_a_fact(updates, reason, steps, verdict):
-    (claim,) = RULE.judge(idle(updates, reason, steps))
+def test_rollouts_that_are_not_good_enough_yet_are_a_fact(count, reason, steps, verdict):
+    (claim,) = RULE.judge(idle(count, reason, steps))
     assert claim.verdict is verdict

@@ -7,7 +7,7 @@ import pytest
 import torch
 from samples import episode
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import resolve
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.history import History
@@ -33,7 +33,7 @@ SHAPED = {
 }
 
 
-def attempts(chance, judged):
+def rollouts(chance, judged):
     """Four groups of four rollouts, of one to three turns, some of them of several samples."""
     results = []
     for i in range(16):
@@ -73,8 +73,8 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         table[stage] = {"steps": 1, "learning_rate": 1e-3} | table.get(stage, {}) | chosen
         recipe = resolve(table)
         judged = chosen.get("advantage_per") == "turn" or chance.random() < 0.5
-        algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(recipe, stage)
-        samples = attempts(chance, judged)
+        algorithm, setting = ALGORITHMS[stage], StepConfig.from_recipe(recipe, stage)
+        samples = rollouts(chance, judged)
         step = recorded(algorithm.compute_advantages(samples, setting), recipe, stage)
         rule = RULES[code]
         assert rule.applies(step)

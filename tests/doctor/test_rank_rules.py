@@ -35,11 +35,11 @@ def test_the_rank_that_differs_is_named_and_causes_come_before_results():
 
 
 @pytest.mark.parametrize("what", ["policy weights", "optimizer moments"])
-def test_what_differs_before_an_update_explains_what_differs_after_it(what):
-    names = ("sampler weights", "policy weights", "optimizer moments", f"{what} before the update")
+def test_what_differs_before_a_step_explains_what_differs_after_it(what):
+    names = ("sampler weights", "policy weights", "optimizer moments", f"{what} before the step")
     found = claims("DST001", ranks_with(state={name: ["a", "b"] for name in names}))
     assert max(found, key=lambda each: each.specificity).what == (
-        f"rank 1 has other {what} before the update than rank 0"
+        f"rank 1 has other {what} before the step than rank 0"
     )
 
 
@@ -134,7 +134,7 @@ def test_a_factor_of_a_single_row_is_no_denominator_of_a_rank():
 def test_norms_of_the_critic_count_too():
     (found,) = claims("DST004", ranks_with(norms=[[[1.0, 2.0]], [[1.0, 3.0]]]))
     assert "critic" in found.what
-    assert claims("DST004", ranks_with(norms=[[[]], [[]]])) == []  # a skipped update has none
+    assert claims("DST004", ranks_with(norms=[[[]], [[]]])) == []  # a skipped optimizer step has none
     assert claims("DST004", dst004.rounded()) == []
 
 

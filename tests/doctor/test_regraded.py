@@ -17,13 +17,13 @@ def judged(step):
     return list(RULE.judge(step))
 
 
-def test_the_value_of_a_group_that_every_attempt_is_paid_is_proven():
+def test_the_value_of_a_group_that_every_rollout_is_paid_is_proven():
     (claim,) = judged(group_paid())
     assert claim.verdict is Verdict.PROVEN
     assert claim.what == "8 of 8 rollouts have the mean of their group's rewards"
 
 
-def test_a_group_of_which_an_attempt_was_not_graded_again_explains_nothing():
+def test_a_group_of_which_a_rollout_was_not_graded_again_explains_nothing():
     step = group_paid()
     facts = {**step.facts, "regraded": step.facts["regraded"][:-1]}
     part = replace(step, facts=facts)

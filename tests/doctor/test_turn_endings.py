@@ -115,18 +115,18 @@ def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_n
     assert [verdict for verdict, _ in claims_of(foreign(shorter))] == [Verdict.SUSPECT]
 
 
-def test_the_rows_of_an_attempt_may_come_in_any_order():
+def test_the_rows_of_a_rollout_may_come_in_any_order():
     """Two rows of one rollout, whose last turn was cut: a minibatch computes the second one first."""
     step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5))
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[1] + step.lengths[1] - 1] = 30
-    end = {"rollout_id": "attempt", "ended_by": str(EndedBy.LENGTH), "status": str(Status.TRUNCATED)}
+    end = {"rollout_id": "rollout", "ended_by": str(EndedBy.LENGTH), "status": str(Status.TRUNCATED)}
     (turn,) = step.samples[1].turns
     rows = {
-        1: end | {"sample_id": "attempt#1", "turns": (replace(turn, finish_reason=FinishReason.LENGTH),)},
-        2: end | {"sample_id": "attempt#0"},
+        1: end | {"sample_id": "rollout#1", "turns": (replace(turn, finish_reason=FinishReason.LENGTH),)},
+        2: end | {"sample_id": "rollout#0"},
     }
     step = changed_step(step, token_ids=ids_N, samples=rows)
-    attempt = next(each for each in step.rollouts() if len(each) == 2)
-    assert [row.sample_id for _, row, _ in attempt] == ["attempt#0", "attempt#1"]
+    rollout = next(each for each in step.rollouts() if len(each) == 2)
+    assert [row.sample_id for _, row, _ in rollout] == ["rollout#0", "rollout#1"]
     assert claims_of(step) == []

@@ -34,6 +34,6 @@ def test_other_parts_that_are_0_are_no_finding(step):
     assert claims(step) == []
 
 
-def test_too_few_updates_say_nothing():
+def test_too_few_steps_say_nothing():
     step = bonus_alone(WEIGHTS)
     assert claims(step.__class__(**{**vars(step), "past": step.past[1:]})) == []

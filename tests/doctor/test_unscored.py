@@ -27,7 +27,7 @@ def claims(rows, **streams):
         (dict.fromkeys(range(8), UNSCORED) | {7: {}}, "7 were scored by no reward function"),
     ],
 )
-def test_attempts_without_a_reward_are_counted_by_their_cause(rows, counts):
+def test_rollouts_without_a_reward_are_counted_by_their_cause(rows, counts):
     (claim,) = claims(rows)
     assert claim.verdict is Verdict.SUSPECT
     assert claim.what.endswith(f": {counts}")
@@ -37,7 +37,7 @@ def test_two_of_eight_are_not_many():
     assert claims(dict.fromkeys(range(2), UNSCORED)) == []
 
 
-def test_demonstrations_in_a_batch_of_a_policy_are_not_attempts():
+def test_demonstrations_in_a_batch_of_a_policy_are_not_rollouts():
     step = example_step()
     demo_N = step.tokens["policy_mask"] & (step.sample_of_token < 3)
     streams = {"policy_mask": step.tokens["policy_mask"] & ~demo_N, "supervised_mask": demo_N}

@@ -6,7 +6,7 @@ from truing.types.status import Status
 
 
 @pytest.fixture
-def attempt():
+def rollout_of():
     """A finished rollout of a task with a given response."""
 
     def make(task, text, **parts):

@@ -151,11 +151,11 @@ def test_a_server_over_http(make, url):
     check_an_episode(make(url=url))
 
 
-def test_a_row_is_read_as_those_of_own_data(env, attempt):
+def test_a_row_is_read_as_those_of_own_data(env, rollout_of):
     (task,) = env.tasks("train")
     assert (task.task_id, task.answer, task.demonstration) == ("train", "5", "5")
-    assert grade(attempt(task, " 5."), env.rewards)[0] == 1
-    assert grade(attempt(task, "6"), env.rewards)[0] == 0
+    assert grade(rollout_of(task, " 5."), env.rewards)[0] == 1
+    assert grade(rollout_of(task, "6"), env.rewards)[0] == 0
 
 
 OTHER = textwrap.dedent('''

@@ -65,7 +65,7 @@ def test_tasks_are_seeds_with_different_starts(by_calls):
     assert set(spec.parameters["properties"]) == {"number", "why"}
 
 
-def test_calls_are_steps_and_the_environment_gives_the_reward(by_calls, attempt):
+def test_calls_are_steps_and_the_environment_gives_the_reward(by_calls, rollout_of):
     task = by_calls.tasks("train")[0]
     episode = by_calls.open(task)
     (told,) = episode.reply(act(number=2 * half(task) + 2))
@@ -73,7 +73,7 @@ def test_calls_are_steps_and_the_environment_gives_the_reward(by_calls, attempt)
     assert episode.reply(act(number=2 * half(task))) == []
     outcome = episode.outcome()
     assert outcome == {"rewards": [-1.0, 1.0], "done": True, "observation": {"text": "yes"}}
-    assert grade(replace(attempt(task, ""), outcome=outcome), by_calls.rewards)[0] == 0.0
+    assert grade(replace(rollout_of(task, ""), outcome=outcome), by_calls.rewards)[0] == 0.0
 
 
 @pytest.mark.parametrize("arguments", [{"number": "six"}, {"number": -2}, {"why": "no number"}])
@@ -115,18 +115,18 @@ def test_episodes_do_not_touch_each_other(by_calls):
             assert episode.reply(act(number=2 * half(task) + 2))[0]["content"] == "no"
 
 
-def test_an_episode_that_ends_without_a_reward_is_an_error_and_not_zero(by_calls, attempt):
+def test_an_episode_that_ends_without_a_reward_is_an_error_and_not_zero(by_calls, rollout_of):
     task = by_calls.tasks("train")[0]
     outcome = {**by_calls.open(task).outcome(), "done": True}
     with pytest.raises(TruingError, match="gave no reward"):
-        grade(replace(attempt(task, ""), outcome=outcome), by_calls.rewards)
+        grade(replace(rollout_of(task, ""), outcome=outcome), by_calls.rewards)
 
 
-def test_who_never_acts_was_given_nothing(by_calls, attempt):
+def test_who_never_acts_was_given_nothing(by_calls, rollout_of):
     task = by_calls.tasks("train")[0]
     episode = by_calls.open(task)
     assert episode.reply(AssistantMessage("I would rather talk.")) == []
-    assert grade(replace(attempt(task, ""), outcome=episode.outcome()), by_calls.rewards)[0] == 0.0
+    assert grade(replace(rollout_of(task, ""), outcome=episode.outcome()), by_calls.rewards)[0] == 0.0
 
 
 def test_a_start_that_differs_is_refused(by_calls):

@@ -80,7 +80,7 @@ def env(made):
 
 
 def finished_rollout(task, *messages):
-    """A finished attempt with this transcript."""
+    """A finished rollout with this transcript."""
     return Rollout(
         "r", "g", task, (), messages[-1]["content"], Status.DONE, SamplingParams(), messages=messages
     )

@@ -43,7 +43,7 @@ def example(tmp_path, monkeypatch):
     return write
 
 
-def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
+def test_the_mcp_server_of_the_page(example, tmp_path, rollout_of):
     toml, keys = example("mcp")
     row = re.search(r"# (\{.*\})", toml)[1]
     other = json.loads(row) | {"prompt": "How many forks are there?", "answer": "12"}
@@ -54,17 +54,17 @@ def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
     (task,) = [task for tasks in checked_tasks(env).values() for task in tasks if task.answer == "7"]
     (told,) = env.open(task).reply(AssistantMessage(calls=(ToolCall("count", {"item": "cups"}),)))
     assert told["content"] == "7"
-    assert grade(attempt(task, "7"), env.rewards)[0] == 1
+    assert grade(rollout_of(task, "7"), env.rewards)[0] == 1
 
 
 @pytest.mark.integration
-def test_the_taskset_of_the_page(example, attempt):
+def test_the_taskset_of_the_page(example, rollout_of):
     _, keys = example("verifiers")
     env = make_env(keys.pop("name"), keys)
     task = checked_tasks(env)["train"][0]
     word = task.messages[-1]["content"].removeprefix("Say ")
     for said, reward in ((word, 1.0), ("no", 0.0)):
-        rollout = attempt(task, said)
+        rollout = rollout_of(task, said)
         assert grade(replace(rollout, messages=(AssistantMessage(said).to_dict(),)), env.rewards)[0] == reward
 
 

@@ -94,13 +94,13 @@ def lamps(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def run_episode(attempt):
+def run_episode(rollout_of):
     """The reward and what the environment replied, for turns of a policy."""
 
     def run(env, task, turns):
         episode = env.open(task)
         entries = [message for said in turns for message in episode.reply(said)]
-        rollout = replace(attempt(task, ""), outcome=json.loads(json.dumps(episode.outcome())))
+        rollout = replace(rollout_of(task, ""), outcome=json.loads(json.dumps(episode.outcome())))
         return grade(rollout, env.rewards)[0], entries
 
     return run

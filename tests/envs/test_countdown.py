@@ -22,15 +22,15 @@ def test_the_puzzles_are_pinned():
     assert asked == ["Make 62 from 6 17 19 20.", "Make 63 from 1 1 7 10.", "Make 53 from 5 18 20 20."]
 
 
-def test_every_demonstration_scores_full_and_other_answers_do_not(env, attempt):
+def test_every_demonstration_scores_full_and_other_answers_do_not(env, rollout_of):
     splits = checked_tasks(env)
     for task in (*splits["train"], *splits["eval"]):
-        assert grade(attempt(task, task.demonstration), env.rewards)[:2] == (
+        assert grade(rollout_of(task, task.demonstration), env.rewards)[:2] == (
             1.0,
             {"success": 1.0, "format": 1.0},
         )
-        assert grade(attempt(task, str(task.answer.target)), env.rewards)[0] == 0
-        assert grade(attempt(task, ""), env.rewards)[:2] == (0.0, {"success": 0.0, "format": 0.0})
+        assert grade(rollout_of(task, str(task.answer.target)), env.rewards)[0] == 0
+        assert grade(rollout_of(task, ""), env.rewards)[:2] == (0.0, {"success": 0.0, "format": 0.0})
         assert task.answer.target not in task.answer.numbers
 
 
@@ -46,11 +46,11 @@ def test_another_seed_makes_other_puzzles(env):
     assert len(asked[0] & asked[1]) < 5
 
 
-def test_thinking_before_a_tag(attempt):
+def test_thinking_before_a_tag(rollout_of):
     env = make_env("countdown", {"train": 1, "eval": 1, "answer_format": "tag"})
     (task,) = env.tasks("train")
     assert task.demonstration.startswith("<answer>")
-    assert grade(attempt(task, f"Let me try.\n{task.demonstration}"), env.rewards)[0] == 1
+    assert grade(rollout_of(task, f"Let me try.\n{task.demonstration}"), env.rewards)[0] == 1
 
 
 def test_more_puzzles_than_there_are_is_an_error():

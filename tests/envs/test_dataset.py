@@ -136,9 +136,9 @@ def test_tools_are_shown_to_the_model(make):
         ({"kind": "regex", "pattern": r"is (\w+)"}, "two", 0.0),
     ],
 )
-def test_rewards_of_text(make, attempt, reward, response, score):
+def test_rewards_of_text(make, rollout_of, reward, response, score):
     env = make([row(i, answer="two") for i in range(2)], rewards={"right": reward})
-    assert grade(attempt(everything(env)[0], response), env.rewards).reward == score
+    assert grade(rollout_of(everything(env)[0], response), env.rewards).reward == score
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,19 @@ def test_rewards_of_text(make, attempt, reward, response, score):
         ([7, 8], 0.0, "8", 1.0),
     ],
 )
-def test_rewards_of_numbers(make, attempt, answer, tolerance, response, score):
+def test_rewards_of_numbers(make, rollout_of, answer, tolerance, response, score):
     reward = {"kind": "number", "tolerance": tolerance}
     env = make([row(i, answer=answer) for i in range(2)], rewards={"right": reward})
-    assert grade(attempt(everything(env)[0], response), env.rewards).reward == score
+    assert grade(rollout_of(everything(env)[0], response), env.rewards).reward == score
 
 
-def test_a_function_as_a_reward(make, attempt, tmp_path, monkeypatch):
+def test_a_function_as_a_reward(make, rollout_of, tmp_path, monkeypatch):
     source = "def book(rollout, task):\n    return float(task.info['source'] in rollout.text)\n"
     (tmp_path / "book_rewards.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     rewards = {"book": {"kind": "book_rewards:book", "weight": 0.5}}
     env = make([row(i, source="Emma") for i in range(2)], rewards=rewards)
-    assert grade(attempt(everything(env)[0], "as in Emma"), env.rewards).reward == 0.5
+    assert grade(rollout_of(everything(env)[0], "as in Emma"), env.rewards).reward == 0.5
     with pytest.raises(RecipeError, match=r"has no 'bok'[\s\S]*did you mean 'book'"):
         make([row(1)], rewards={"book": {"kind": "book_rewards:bok"}})
 

@@ -62,18 +62,18 @@ def test_a_row_as_a_task(make):
         ("", 0.0, 0.0),
     ],
 )
-def test_what_a_response_earns(make, attempt, response, correct, form):
+def test_what_a_response_earns(make, rollout_of, response, correct, form):
     env = make([row(i) for i in (1, 2, 3, 4, 600)], format_weight=0.5)
-    graded = grade(attempt(everything(env)["gsm8k/p600"], response), env.rewards)
+    graded = grade(rollout_of(everything(env)["gsm8k/p600"], response), env.rewards)
     assert graded.parts == {"correct": correct, "format": form}
     assert graded.reward == correct + 0.5 * form
 
 
-def test_a_tolerance_is_declared(make, attempt):
+def test_a_tolerance_is_declared(make, rollout_of):
     env = make([row(i) for i in range(1, 9)], tolerance=0.01)
     task = everything(env)["gsm8k/p8"]
-    assert grade(attempt(task, "#### 16.1"), env.rewards)[0] == 1.0
-    assert grade(attempt(task, "#### 16.2"), env.rewards)[0] == 0.0
+    assert grade(rollout_of(task, "#### 16.1"), env.rewards)[0] == 1.0
+    assert grade(rollout_of(task, "#### 16.2"), env.rewards)[0] == 0.0
 
 
 def test_the_split_goes_by_question_or_by_a_file_of_its_own(make, tmp_path):
@@ -112,7 +112,7 @@ def test_the_recipe_names_the_published_splits():
     assert recipe.env["eval_data"] == "openai/gsm8k,main,test[:200]"
 
 
-def test_all_problems_of_a_data_folder(data, attempt):
+def test_all_problems_of_a_data_folder(data, rollout_of):
     folder = data / "gsm8k"
     env = make_env("gsm8k", {"data": str(folder / "train.jsonl"), "eval_data": str(folder / "test.jsonl")})
     splits = checked_tasks(env)
@@ -121,4 +121,7 @@ def test_all_problems_of_a_data_folder(data, attempt):
     assert env.notes == ()
     for task in (*splits["train"], *splits["eval"]):
         assert "<<" not in task.demonstration
-        assert grade(attempt(task, task.demonstration), env.rewards).parts == {"correct": 1.0, "format": 1.0}
+        assert grade(rollout_of(task, task.demonstration), env.rewards).parts == {
+            "correct": 1.0,
+            "format": 1.0,
+        }

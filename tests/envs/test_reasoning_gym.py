@@ -11,18 +11,18 @@ def env():
 
 
 @pytest.mark.parametrize("task", ["chain_sum", "countdown", "spell_backward", "word_ladder"])
-def test_the_librarys_scorer_is_the_reward(task, attempt):
+def test_the_librarys_scorer_is_the_reward(task, rollout_of):
     env = make_env("reasoning_gym", {"task": task, "train": 6, "eval": 2})
     splits = checked_tasks(env)
     for each in (*splits["train"], *splits["eval"]):
-        assert grade(attempt(each, f"Let me see. {each.demonstration}"), env.rewards)[0] == 1
-        assert grade(attempt(each, "<answer></answer>"), env.rewards)[0] == 0
-        assert grade(attempt(each, ""), env.rewards)[0] == 0
+        assert grade(rollout_of(each, f"Let me see. {each.demonstration}"), env.rewards)[0] == 1
+        assert grade(rollout_of(each, "<answer></answer>"), env.rewards)[0] == 0
+        assert grade(rollout_of(each, ""), env.rewards)[0] == 0
 
 
-def test_a_score_between_0_and_1_is_kept(env, attempt):
+def test_a_score_between_0_and_1_is_kept(env, rollout_of):
     task = env.tasks("train")[0]
-    part = grade(attempt(task, f"<answer>it is {task.answer}</answer>"), env.rewards)[0]
+    part = grade(rollout_of(task, f"<answer>it is {task.answer}</answer>"), env.rewards)[0]
     assert 0 < part < 1
 
 

@@ -171,7 +171,7 @@ def test_case_counts_only_where_it_does_in_workbench(small):
     assert reward_of(small, task, json.loads(json.dumps(expected).replace("Won", "WON"))) == (0.0, 1.0)
     assert reward_of(small, task, {}) == (0.0, 0.0), "who does nothing has no side effects"
     assert reward_of(small, task, expected, Status.TRUNCATED) == (0.0, 0.0), (
-        "an attempt has to come to its end"
+        "a rollout has to come to its end"
     )
 
 

@@ -65,7 +65,7 @@ def _command(words):
 
 def _board_answers(folder):
 
-    query = {"run": "run", "stage": "grpo", "update": "1", "sample": "0/grpo/0/0/0", "group": "0/grpo/0/0"}
+    query = {"run": "run", "stage": "grpo", "step": "1", "sample": "0/grpo/0/0/0", "group": "0/grpo/0/0"}
     board = Board(folder)
     for view in (*RUN_VIEWS, "runs"):
         with suppress(TruingError):
@@ -73,7 +73,7 @@ def _board_answers(folder):
 
 
 def make_request(rng, folder):
-    query = {"run": "run", "stage": "grpo", "update": "1", "sample": "0/grpo/0/0/0", "group": "0/grpo/0/0"}
+    query = {"run": "run", "stage": "grpo", "step": "1", "sample": "0/grpo/0/0/0", "group": "0/grpo/0/0"}
     query |= {
         "chart": "lr",
         "number": "lr",

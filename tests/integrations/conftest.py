@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def config(tmp_path):
-    """What both trainers of TRL are given here: two updates on a CPU, in float32, with nothing kept."""
+    """What both trainers of TRL are given here: two steps on a CPU, in float32, with nothing kept."""
     return {**SMALL_RUN, "output_dir": str(tmp_path / "trl")}
 
 

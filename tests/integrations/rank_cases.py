@@ -253,7 +253,7 @@ FAULTS = {
 
 
 def run(model, folder, case):
-    """Train one case; return the findings, with the facts of each update."""
+    """Train one case; return the findings, with the facts of each step."""
     options, _, fault = case.partition(":")
     torch.manual_seed(0)
     trainer = make(model, folder / case, options.split("+"))

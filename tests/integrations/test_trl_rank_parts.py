@@ -1,4 +1,4 @@
-"""What two processes of TRL have of an update, joined; and which processes can be audited."""
+"""What two processes of TRL have of a step, joined; and which processes can be audited."""
 
 import math
 import pickle

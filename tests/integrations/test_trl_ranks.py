@@ -50,7 +50,7 @@ ALONE = "on rank 0, 1 it is that of the rank's own samples, not averaged"
 SAME = "ranks 0 and 1 train on the same examples"
 SUM = "it is 2 times as long, as with a sum over ranks, not an average"
 AGAIN = "the loss is divided by the tokens or samples of all ranks, and once more by the 2 ranks"
-ADAPTER = "rank 1 has other policy weights before the update than rank 0"
+ADAPTER = "rank 1 has other policy weights before the step than rank 0"
 QUICK_FAULTS = {
     "sft+one:own_denominators": ("DST003", OWN),
     "grpo+one:unsynced": ("OPT009", ALONE),
@@ -144,11 +144,11 @@ def test_two_healthy_processes_have_no_finding_and_their_gradient_is_checked(qui
 
 
 @pytest.mark.parametrize("name", QUICK_FAULTS)
-def test_a_fault_between_processes_is_proven_in_the_first_update_and_its_cause_named_first(quick, name):
+def test_a_fault_between_processes_is_proven_in_the_first_step_and_its_cause_named_first(quick, name):
     assert_found(quick[0][name], *QUICK_FAULTS[name])
 
 
-def test_the_first_process_has_the_report_and_the_saved_updates_of_both(quick):
+def test_the_first_process_has_the_report_and_the_saved_steps_of_both(quick):
     outcomes, folder = quick
     name = "sft+one:own_denominators"
     second = json.loads((folder / f"{name}.rank1.json").read_text())

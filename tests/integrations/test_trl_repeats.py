@@ -84,7 +84,7 @@ def group_alike(real):
 
 PLANTED = {
     "a generation for ever": ("_prepare_inputs", never_renewed, {}, "OPT011", Verdict.PROVEN),
-    "a part of a generation twice in an update": (
+    "a part of a generation twice in a step": (
         "_prepare_inputs",
         always_the_first_part,
         {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
@@ -126,7 +126,7 @@ def test_repeats_are_reported(trainer, monkeypatch, name):
     assert verdicts_of(result)[code] is verdict
 
 
-def test_several_passes_over_a_generation_within_one_update_are_no_fault(trainer):
+def test_several_passes_over_a_generation_within_one_step_are_no_fault(trainer):
     trl_trainer = trainer(
         gradient_accumulation_steps=4, steps_per_generation=2, num_iterations=2, loss_type="grpo", max_steps=2
     )

@@ -160,7 +160,7 @@ PLANTED = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", first(6, PLANTED))
-def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, monkeypatch, name):
+def test_what_is_planted_is_proven_in_the_first_step_and_named_first(trainer, monkeypatch, name):
     target, wrap, code = PLANTED[name]
     owner, method = target.rsplit(".", 1)
     owner = pkgutil.resolve_name(owner)

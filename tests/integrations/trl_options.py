@@ -13,7 +13,7 @@ SMALL_RUN = {
     "disable_tqdm": True,
     "gradient_checkpointing": False,
 }
-"""Two updates on a CPU, in float32, with nothing kept."""
+"""Two steps on a CPU, in float32, with nothing kept."""
 
 
 def random_reward(completions, **_):

@@ -58,7 +58,7 @@ def test_an_adapter_is_float32_on_one_base_that_the_sampler_shares(table):
     assert session.policy.whole_module is session.policy.module
 
 
-def test_the_sampler_follows_an_update_that_merging_in_bfloat16_would_lose(table):
+def test_the_sampler_follows_a_change_that_merging_in_bfloat16_would_lose(table):
     """The adapter changes weights by less than half of their last digit in bfloat16."""
     session = opened(table("lora"))
     session.publish(0)

@@ -37,7 +37,7 @@ def load(newest, parameters, optimizer):
     checkpoint.load(newest, {"trainable": parameters}, optimizer)
 
 
-def update(model, optimizer, steps=1):
+def train(model, optimizer, steps=1):
     for step in range(steps):
         x = torch.linspace(-1, 1, 8, dtype=torch.float32).view(4, 2) + step
         model(x).square().mean().backward()
@@ -48,7 +48,7 @@ def update(model, optimizer, steps=1):
 @pytest.fixture
 def saved(tmp_path):
     model, parameters, optimizer = make()
-    update(model, optimizer, 3)
+    train(model, optimizer, 3)
     checkpoint.save(tmp_path, checkpoint.CheckpointState("sft", 3), {"trainable": parameters}, optimizer)
     return tmp_path, model, parameters, optimizer
 
@@ -62,7 +62,7 @@ def test_weights_and_moments_come_back_and_training_goes_on_bit_for_bit(saved):
         assert state.keys() == restored.keys()
         assert all(torch.equal(state[key], restored[key]) for key in state), name
     for one, other in ((model, optimizer), (twin, fresh)):
-        update(one, other, 2)
+        train(one, other, 2)
     assert all(torch.equal(parameters[name], others[name]) for name in parameters)
 
 
@@ -71,7 +71,7 @@ def test_without_its_moments_training_would_go_on_differently(saved):
     twin, others, fresh = make(seed=1)
     checkpoint.load_table(checkpoint.find_newest(folder), "trainable", others)
     for one, other in ((model, optimizer), (twin, fresh)):
-        update(one, other, 2)
+        train(one, other, 2)
     assert not all(torch.equal(parameters[name], others[name]) for name in parameters)
 
 
@@ -85,7 +85,7 @@ def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
 
 def test_the_newest_is_the_last_one_written(saved):
     folder, model, parameters, optimizer = saved
-    update(model, optimizer)
+    train(model, optimizer)
     state = checkpoint.save(
         folder, checkpoint.CheckpointState("grpo", 1), {"trainable": parameters}, optimizer
     )
@@ -113,7 +113,7 @@ def test_there_is_none_before_the_first(tmp_path):
 )
 def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, module, crash, call):
     folder, model, parameters, optimizer = saved
-    update(model, optimizer)
+    train(model, optimizer)
     real, calls = getattr(module, crash), []
 
     def crashing(*args):
@@ -202,7 +202,7 @@ def test_a_model_of_other_shapes_is_refused(saved):
 def test_going_back_drops_what_came_after_and_keeps_other_stages(saved):
     folder, model, parameters, optimizer = saved
     for step in (0, 2, 4):
-        update(model, optimizer)
+        train(model, optimizer)
         state = checkpoint.CheckpointState("grpo", step, coefficients={"kl_coef": 0.1}, rollbacks=1)
         checkpoint.save(folder, state, {"trainable": parameters}, optimizer)
     assert checkpoint.saved_steps(folder, "grpo") == [0, 2, 4]
@@ -219,7 +219,7 @@ def test_a_weight_without_a_moment_has_none_after_going_back(saved):
     folder, model, parameters, optimizer = saved
     _, _, fresh = make()
     checkpoint.save(folder, checkpoint.CheckpointState("grpo", 0), {"trainable": parameters}, fresh)
-    update(model, optimizer)
+    train(model, optimizer)
     load(folder / "grpo-000000", parameters, optimizer)
     assert not optimizer.state
 

@@ -9,7 +9,7 @@ from samples import sample, weighted_terms
 from test_step import GROUPS, GRPO, learner, on_policy
 
 import truing
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import GatesConfig, KlConfig
 from truing.errors import GateError
 from truing.learner.gates import skip_step_reason
@@ -27,7 +27,7 @@ def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted(objective)
     row = dataclasses.replace(row, advantage=torch.where(row.policy_mask, -1.0, torch.nan))
     new = torch.tensor([[0.0, -1 + math.log(3), -1.0, -1 + math.log(0.2)]], requires_grad=True)
     cfg = GRPO.model_copy(update={"objective": objective})
-    setting = UpdateConfig(cfg, gates=GatesConfig(min_ratio=0.5, max_ratio=2.0))
+    setting = StepConfig(cfg, gates=GatesConfig(min_ratio=0.5, max_ratio=2.0))
     weighted_terms(ALGORITHMS["grpo"], setting, [row], Scores(new, new, new))["policy"].backward()
     assert new.grad[0].tolist() == pytest.approx([0, 0, 1 / 3, 0])
 
@@ -47,7 +47,7 @@ def test_a_step_with_too_little_to_learn_from_says_why(gates, why):
     excluded = row.excluded.clone()
     excluded[3] = Excluded.STRUCTURE
     rows = [dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO), *GROUPS[1:]]
-    result = skip_step_reason(rows, UpdateConfig(GRPO, gates=GatesConfig(**gates)))
+    result = skip_step_reason(rows, StepConfig(GRPO, gates=GatesConfig(**gates)))
     assert why in result
     assert bool(result) == bool(why)
 
@@ -61,16 +61,16 @@ def off_reference(model, cfg, kl):
     return learner(model, cfg, kl=kl, reference=reference), on_policy(model, GROUPS)
 
 
-@pytest.mark.parametrize(("action", "updates"), [("skip", 0), ("stop_epochs", 1)])
-def test_above_the_cap_updates_are_skipped(tiny, action, updates):
+@pytest.mark.parametrize(("action", "trained"), [("skip", 0), ("stop_epochs", 1)])
+def test_above_the_cap_optimizer_steps_are_skipped(tiny, action, trained):
     cfg = GRPO.model_copy(update={"inner_epochs": 3})
     made, rows = off_reference(tiny.model, cfg, {"cap": 1e-6, "cap_action": action})
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     steps = train_step(made, rows, (0, "test", 0))
-    assert [bool(done.skip_reason) for done in steps] == [False] * updates + [True]
+    assert [bool(done.skip_reason) for done in steps] == [False] * trained + [True]
     assert "more than kl.cap = 1e-06" in steps[-1].skip_reason
     still = all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
-    assert still == (updates == 0)
+    assert still == (trained == 0)
     assert all(p.grad is None for p in tiny.model.parameters())
     assert steps[-1].grad_norms == []
 
@@ -81,14 +81,12 @@ def test_beyond_the_cap_a_run_may_end(tiny):
         train_step(made, rows, (0, "test", 0))
 
 
-def test_below_the_cap_no_update_is_skipped(tiny):
+def test_below_the_cap_no_optimizer_step_is_skipped(tiny):
     made, rows = off_reference(tiny.model, GRPO, {"cap": 1e6, "cap_action": "skip"})
     (done,) = train_step(made, rows, (0, "test", 0))
     assert done.skip_reason == ""
     assert ALGORITHMS["grpo"].needs_reference(made.setting)
-    assert [term.name for term in ALGORITHMS["grpo"].terms(UpdateConfig(GRPO, KlConfig(cap=1.0)))] == [
-        "policy"
-    ]
+    assert [term.name for term in ALGORITHMS["grpo"].terms(StepConfig(GRPO, KlConfig(cap=1.0)))] == ["policy"]
 
 
 @pytest.mark.integration

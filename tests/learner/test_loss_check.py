@@ -29,7 +29,7 @@ def test_it_names_the_stream_and_the_first_token(value):
     assert error.value.got == f"ref_logprob is {value} at 1 of 5 tokens, the first is token 3 of b"
 
 
-def test_the_forward_of_the_update_is_called_new():
+def test_the_forward_of_the_step_is_called_new():
     batch = collate([sample([1, 2], [3, 4], name="a", advantage=torch.ones(4))])
     logprob = torch.zeros(1, 4).index_fill(1, torch.tensor([2]), -math.inf)
     with pytest.raises(NonFiniteError) as error:

@@ -50,7 +50,7 @@ def test_every_step_of_a_schedule_moves_the_weights(schedule, warmup):
     assert all(0 < learning_rate(step, 4, 1.0, cfg) <= 1.0 for step in range(4))
 
 
-def test_two_updates_are_adamw_by_hand():
+def test_two_optimizer_steps_are_adamw_by_hand():
     cfg = OptimizerConfig(beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1, max_grad_norm=1e9)
     weights = parameters()
     optimizer = make_optimizer(cfg, weights)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from samples import demo, sample
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import CorrectionConfig, GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.learner.learner import Learner
@@ -52,7 +52,7 @@ def learner(
         reference=reference,
         critic=critic,
         algorithm=chosen,
-        setting=UpdateConfig(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
+        setting=StepConfig(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
         optimizer_cfg=optimizer_cfg,
         reference_cfg=ReferenceConfig(),
         memory_budget=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),

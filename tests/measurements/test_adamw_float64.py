@@ -7,21 +7,21 @@ import torch
 
 from truing.config import OptimizerConfig
 from truing.doctor.rules.opt003 import RULE, other_settings
-from truing.measurements.adamw_float64 import recompute_update
+from truing.measurements.adamw_float64 import recompute_weight
 
 
 def stepped(dtype, rate, gradient=1.0):
-    """Return a weight's recomputed update after AdamW took the step: entries from 1 to 2."""
+    """Return a recomputed weight after AdamW took the step: entries from 1 to 2."""
     weight = torch.nn.Parameter(torch.linspace(1, 2, 64).to(dtype))
     weight.grad = torch.full_like(weight, gradient)
     cfg = OptimizerConfig(weight_decay=0.0)
     optimizer = torch.optim.AdamW(
         [weight], lr=rate, betas=(cfg.beta1, cfg.beta2), eps=cfg.eps, weight_decay=0.0
     )
-    update = recompute_update("w", weight, optimizer, cfg)
+    recomputed = recompute_weight("w", weight, optimizer, cfg)
     optimizer.step()
-    assert update is not None
-    return update
+    assert recomputed is not None
+    return recomputed
 
 
 @pytest.mark.parametrize(

@@ -46,16 +46,16 @@ def test_the_null_is_a_number_where_there_is_something_to_read_beside_it():
     numbers = {"mismatch/null_max_abs": 2e-6, "mismatch/null_k3": 1e-13}
     assert audit_metrics(table, [], compared=True) == numbers
     assert audit_metrics(table, [], compared=False) == {}
-    assert audit_metrics({}, [audit(3)], compared=True) == {}  # nobody looked into this update
+    assert audit_metrics({}, [audit(3)], compared=True) == {}  # nobody looked into this step
 
 
 def test_the_odds_are_of_all_bets_of_the_stage():
-    """Of 12 λ on the temperature one won 7 nats in each of two updates; 8 features have equal shares."""
+    """Of 12 λ on the temperature one won 7 nats in each of two steps; 8 features have equal shares."""
     before, now = audit(450, temperature=7.0), audit(50, temperature=7.0)
     temperature, others = (math.exp(14) + 11 * math.exp(-2)) / 12, 7 * math.exp(-2)
     result = audit_metrics({"audit": now}, [before], compared=False)
     assert result["audit/log10_odds"] == pytest.approx(math.log10((temperature + others) / 8))
-    assert result["audit/tokens"] == 50  # of this update alone
+    assert result["audit/tokens"] == 50  # of this step alone
 
 
 def test_nothing_that_was_bet_on_is_even_odds():

@@ -1,4 +1,4 @@
-"""Audits depend on counted tokens: the same updates are audited at any speed, and after a resume."""
+"""Audits depend on counted tokens: the same steps are audited at any speed, and after a resume."""
 
 import time
 
@@ -15,21 +15,21 @@ pytestmark = pytest.mark.integration
 KINDS = {"audit": 64.0, "rows": 160.0, "row_gradient": 250.0, "gradient": 300.0, "weights": 30.0}
 
 
-def audited(schedule, updates, cost=1000.0):
-    """Facts of updates that cost so many forwards of a token each, audited whenever it is due."""
+def audited(schedule, steps, cost=1000.0):
+    """Facts of steps that cost so many forwards of a token each, audited whenever it is due."""
     facts = []
-    for _ in range(updates):
-        costs = {"update": cost} | {name: KINDS[name] for name in schedule.due(10**9, has_reference=False)}
+    for _ in range(steps):
+        costs = {"step": cost} | {name: KINDS[name] for name in schedule.due(10**9, has_reference=False)}
         schedule.count(costs)
         facts.append({"audit_cost": costs})
     return facts
 
 
 def kinds(facts):
-    return [set(each["audit_cost"]) - {"update"} for each in facts]
+    return [set(each["audit_cost"]) - {"step"} for each in facts]
 
 
-def test_the_first_updates_have_a_group_of_audits_each_and_later_ones_stay_within_the_budget():
+def test_the_first_steps_have_a_group_of_audits_each_and_later_ones_stay_within_the_budget():
     facts = audited(AuditSchedule(0.05), 400)
     assert kinds(facts[:5]) == [*map(set, GROUPS), set()]
     for name, share in BUDGET_SHARES.items():
@@ -45,7 +45,7 @@ def test_budget_0_is_one_audit_and_budget_1_audits_all(budget, times):
     assert all(sum(name in each["audit_cost"] for each in facts) == times for name in BUDGET_SHARES)
 
 
-def test_no_update_has_more_than_a_group_within_the_budget():
+def test_no_step_has_more_than_a_group_within_the_budget():
     schedule = AuditSchedule(0.5)
     facts = audited(schedule, 5)
     schedule.request()
@@ -62,28 +62,28 @@ def test_a_request_repeats_every_audit_once_though_another_follows():
     assert kinds(first + audited(schedule, 5)) == [*map(set, GROUPS), set(GROUPS[0]), set()]
 
 
-def test_the_first_update_has_a_forward_of_rows_beside_a_reference():
+def test_the_first_step_has_a_forward_of_rows_beside_a_reference():
     schedule = AuditSchedule(0.0)
     due = schedule.due(100, has_reference=True)
     assert set(due) == {*GROUPS[0], "rows"}
-    schedule.count({"update": 1000.0} | {name: KINDS[name] for name in due})
-    later = [kind for each in audited(schedule, 4) for kind in each["audit_cost"] if kind != "update"]
+    schedule.count({"step": 1000.0} | {name: KINDS[name] for name in due})
+    later = [kind for each in audited(schedule, 4) for kind in each["audit_cost"] if kind != "step"]
     assert later == ["audit", "row_gradient"]
 
 
-@pytest.mark.parametrize("updates", [1, 2, 3])
-def test_the_last_update_of_a_short_stage_has_every_audit_that_is_missing(updates):
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_the_last_step_of_a_short_stage_has_every_audit_that_is_missing(steps):
     schedule = AuditSchedule(0.02)
-    for _ in range(updates):
+    for _ in range(steps):
         schedule.count(
-            {"update": 1000.0} | {name: KINDS[name] for name in schedule.due(updates, has_reference=False)}
+            {"step": 1000.0} | {name: KINDS[name] for name in schedule.due(steps, has_reference=False)}
         )
-    assert min(schedule.last_update.values()) >= 0
-    assert schedule.due(updates, has_reference=False) == []
+    assert min(schedule.last_step.values()) >= 0
+    assert schedule.due(steps, has_reference=False) == []
 
 
 @pytest.mark.parametrize("done", [1, 2, 7, 60])
-def test_a_resumed_schedule_audits_the_same_updates(done):
+def test_a_resumed_schedule_audits_the_same_steps(done):
     whole = audited(AuditSchedule(0.05), 200)
     assert audited(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
 
@@ -142,7 +142,7 @@ def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
     audits = [
         sum(len(row.facts["audit_cost"]) > 1 for row in RunReader(run).steps()) for run in (whole, parts)
     ]
-    assert audits[0] == audits[1] > 2  # not the first updates of the stages alone
+    assert audits[0] == audits[1] > 2  # not the first steps of the stages alone
 
 
 def places(found):
@@ -153,7 +153,7 @@ def finding(code, step, stage="grpo"):
     return Event(0.0, "finding", {"code": code, "verdict": "SUSPECT", "stage": stage, "step": step})
 
 
-def test_findings_of_undone_updates_do_not_count():
+def test_findings_of_undone_steps_do_not_count():
     events = [finding("LEN001", 1), finding("RAT001", 4), finding("RAT001", 1, "sft")]
     undone = Event(0.0, "rollback", {"stage": "grpo", "to": 2})
     assert current_findings([*events, undone]) == {

@@ -1,4 +1,4 @@
-"""Audits need no more memory than the update, and a run goes on without one whose memory runs out."""
+"""Audits need no more memory than the step, and a run goes on without one whose memory runs out."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, mo
     assert first["not_audited"] == ["gradient"]
     assert "row_gradients" not in first
     assert ("plain" in second, "gradient" in last) == (True, True)  # the other audits ran
-    assert first["audit_cost"]["gradient"] > 0  # as costly as if it had ended: not tried at each update
+    assert first["audit_cost"]["gradient"] > 0  # as costly as if it had ended: not tried at each step
     texts = [event.payload["text"] for event in reader.events() if event.kind == "incident"]
     assert (
         texts[0] == "memory ran out in the audit 'gradient', which is left out here: lower optimizer.memory"
@@ -32,9 +32,7 @@ def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, mo
 
 
 @pytest.mark.integration
-def test_after_an_audit_without_memory_the_update_has_its_dropout_and_no_gradient(
-    mini, tmp_path, monkeypatch
-):
+def test_after_an_audit_without_memory_the_step_has_its_dropout_and_no_gradient(mini, tmp_path, monkeypatch):
     """An audit computes in evaluation mode, and may be left in its middle."""
     seen, real = [], step.accumulate_gradients
 

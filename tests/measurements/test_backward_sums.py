@@ -22,8 +22,8 @@ def comparing(optimizer, parameters, sums):
     handle.remove()
 
 
-def update(meddle=lambda model, optimizer: None, between=lambda model: None):
-    """One update of two backward passes, with what was noted of it."""
+def optimizer_step(meddle=lambda model, optimizer: None, between=lambda model: None):
+    """One optimizer step of two backward passes, with what was noted of it."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
     parameters = dict(model.named_parameters())
@@ -40,8 +40,8 @@ def update(meddle=lambda model, optimizer: None, between=lambda model: None):
     return facts
 
 
-def test_a_sound_update_is_left_alone_and_its_clip_is_one_factor():
-    (fact,) = update()
+def test_a_sound_optimizer_step_is_left_alone_and_its_clip_is_one_factor():
+    (fact,) = optimizer_step()
     assert (fact.wrong, fact.foreign, fact.missed) == ([], [], {})
     assert 0 < fact.factor < 1
 
@@ -77,17 +77,17 @@ def last_digits(model, optimizer):
 
 @pytest.mark.parametrize("meddle", [lose, turn, double, last_digits])
 def test_one_weight_that_gets_another_gradient_is_named(meddle):
-    (fact,) = update(meddle)
+    (fact,) = optimizer_step(meddle)
     assert (fact.count, fact.wrong) == (1, ["1.weight"])
 
 
 def test_what_is_cleared_between_two_passes_is_seen():
-    (fact,) = update(between=lambda model: setattr(model[1].weight, "grad", None))
+    (fact,) = optimizer_step(between=lambda model: setattr(model[1].weight, "grad", None))
     assert fact.wrong == ["1.weight"]
 
 
 def test_each_step_of_the_optimiser_is_counted():
-    assert len(update(lambda model, optimizer: optimizer.step())) == 2
+    assert len(optimizer_step(lambda model, optimizer: optimizer.step())) == 2
 
 
 def test_a_weight_without_gradient_from_one_pass_is_reported_with_that_pass():

@@ -66,9 +66,9 @@ def test_a_summary_shows_a_scale_an_order_and_ignores_missing_values():
 @pytest.mark.parametrize(
     ("own", "expected"),
     [(None, [(2, 0), (5, 4)]), ({"tokens": 9, "missed": 1}, [(9, 1), (9, 1)])],
-    ids=["of an audit", "of the update"],
+    ids=["of an audit", "of the step"],
 )
-def test_draws_of_each_rank_are_those_of_the_update_or_of_an_audit(own, expected, monkeypatch):
+def test_draws_of_each_rank_are_those_of_the_step_or_of_an_audit(own, expected, monkeypatch):
     monkeypatch.setattr(rank_states, "draw_fact", lambda first, replayed, rows: own)
     sampler = SimpleNamespace(
         engine=SimpleNamespace(draws="inversion"), ranks=SimpleNamespace(size=2), sampled_by=int

@@ -34,12 +34,12 @@ def done(index, *rows, again=()):
         ([done(0, A, B, C, D, again=(B,))], {"rows": [0, 4], "twice": ["b"]}),
     ],
 )
-def test_rows_are_counted_by_update_and_by_pass(steps, expected):
+def test_rows_are_counted_by_optimizer_step_and_by_pass(steps, expected):
     result = row_usage(["a", "b", "c", "d"], steps, 1)
     assert {name: result[name] for name in expected} == expected
 
 
-def test_a_batch_with_a_skipped_update_is_not_whole():
+def test_a_batch_with_a_skipped_optimizer_step_is_not_whole():
     held_back = OptimizerStep(1, [C, D])
     held_back.skip_reason = "too far"
     assert not row_usage(["a", "b", "c", "d"], [done(0, A, B), held_back], 1)["whole"]
@@ -60,7 +60,7 @@ def learner():
 
 def measured(learner, turn, run):
     """Return the facts of a step in which ``run`` is called."""
-    measurement = MomentDigests(SimpleNamespace(learner=learner, update_index=turn))
+    measurement = MomentDigests(SimpleNamespace(learner=learner, step_index=turn))
     handles = [
         learner.optimizer.register_step_pre_hook(lambda *_: measurement.before_optimizer()),
         learner.optimizer.register_step_post_hook(lambda *_: measurement.after_optimizer()),
@@ -71,7 +71,7 @@ def measured(learner, turn, run):
     return measurement.after_step()
 
 
-def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
+def digests(learner, turn, steps=1, between=lambda: None, of="moments"):
     def run():
         for _ in range(steps):
             between()
@@ -81,20 +81,20 @@ def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
 
 
 @pytest.mark.parametrize("most", [10**6, 5])
-def test_an_update_starts_from_the_state_that_the_previous_one_left(learner, monkeypatch, most):
+def test_a_step_starts_from_the_state_that_the_previous_one_left(learner, monkeypatch, most):
     monkeypatch.setattr(
         moment_digests, "MAX_ENTRIES", most
     )  # of 18 numbers: all, or four parts that take turns
-    updated(learner, 0)  # before its first step there was no state
-    first, second, third = (updated(learner, turn, steps=2) for turn in (1, 2, 3))
+    digests(learner, 0)  # before its first step there was no state
+    first, second, third = (digests(learner, turn, steps=2) for turn in (1, 2, 3))
     assert (first["next"], second["next"]) == (second["before"], third["before"])
     assert [each["changed"] for each in (first, second, third)] == [0, 0, 0]
     learner.optimizer.state.clear()
-    assert updated(learner, 4)["before"] != third["next"]
+    assert digests(learner, 4)["before"] != third["next"]
 
 
-def test_steps_within_an_update_that_forget_are_counted(learner):
-    assert updated(learner, 0, steps=3, between=learner.optimizer.state.clear)["changed"] == 2
+def test_optimizer_steps_that_forget_are_counted(learner):
+    assert digests(learner, 0, steps=3, between=learner.optimizer.state.clear)["changed"] == 2
 
 
 def test_a_step_without_an_optimizer_step_says_nothing(learner):
@@ -108,9 +108,9 @@ def test_a_write_into_weights_after_a_step_is_counted_also_after_the_last(learne
         with torch.no_grad():
             weight[0] += 1e-5
 
-    assert updated(learner, 0, steps=3, of="stepped")["changed"] == 0
+    assert digests(learner, 0, steps=3, of="stepped")["changed"] == 0
     assert (
-        updated(learner, 1, steps=3, between=write, of="stepped")["changed"] == 2
+        digests(learner, 1, steps=3, between=write, of="stepped")["changed"] == 2
     )  # the first has none before
     table = measured(learner, 2, lambda: (learner.step(), write()))
     assert (table["stepped"]["changed"], table["moments"]["changed"]) == (1, 0)

@@ -1,4 +1,4 @@
-"""The cross-check of an update: the sampler's merged layer against base + scale · B A."""
+"""The cross-check of a step: the sampler's merged layer against base + scale · B A."""
 
 import pytest
 import torch
@@ -25,10 +25,10 @@ def test_the_sampler_holds_each_layer_with_its_adapter(model_type, recipe):
             weight.normal_()
     sampler = sampler_copy(policy)
     sync_weights(policy, sampler)
-    for update in range(4):
-        facts = sync_fact(policy, sampler, declared, update)
+    for step in range(4):
+        facts = sync_fact(policy, sampler, declared, step)
         assert facts["largest"] < 1e-5
-        facts = sync_fact(policy, sampler, recipe(lora={"rank": 4, "alpha": 12.0}), update)
+        facts = sync_fact(policy, sampler, recipe(lora={"rank": 4, "alpha": 12.0}), step)
         assert facts["largest"] > 0.1
 
 

@@ -188,7 +188,7 @@ def test_facts_of_a_run_of_another_type_are_damage(tmp_path, facts, key):
         RunReader(tmp_path / "run").run_json()
 
 
-def test_updates_in_another_order_or_twice_are_damage(tmp_path):
+def test_steps_in_another_order_or_twice_are_damage(tmp_path):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         write_steps(writer, range(3))

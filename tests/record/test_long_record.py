@@ -6,9 +6,9 @@ import tracemalloc
 import pytest
 from recorded import write_steps
 
-from truing.record import RunReader, RunWriter, compact, update_columns
+from truing.record import RunReader, RunWriter, compact, step_columns
 
-UPDATES, FACT_BYTES = 400, 50_000
+STEPS, FACT_BYTES = 400, 50_000
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def run(tmp_path_factory):
     run = tmp_path_factory.mktemp("long") / "run"
     with RunWriter(run) as writer:
         writer.write_run({})
-        write_steps(writer, range(UPDATES))
+        write_steps(writer, range(STEPS))
     lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
     with open(run / "steps.jsonl", "w") as file:
         for line in lines:
@@ -31,18 +31,18 @@ def run(tmp_path_factory):
     [
         lambda run: RunWriter(run, resume=True).close(),
         lambda run: RunReader(run).check_complete(),
-        lambda run: RunReader(run).find_table("grpo", UPDATES - 1),
+        lambda run: RunReader(run).find_table("grpo", STEPS - 1),
         lambda run: RunReader(run).count_steps(),
         compact,
     ],
     ids=["resume", "check", "samples", "count", "compact"],
 )
-def test_few_updates_are_in_memory_at_a_time(read, run, monkeypatch):
-    monkeypatch.setattr(update_columns, "ROWS_AT_A_TIME", 10)
+def test_few_steps_are_in_memory_at_a_time(read, run, monkeypatch):
+    monkeypatch.setattr(step_columns, "ROWS_AT_A_TIME", 10)
     tracemalloc.start()
     try:
         read(run)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < UPDATES * FACT_BYTES / 5
+    assert peak < STEPS * FACT_BYTES / 5

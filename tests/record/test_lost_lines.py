@@ -49,7 +49,7 @@ def two_stages(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [[0], [1], [2], [3], [5], [0, 1, 2], [3, 4, 5], [2, 3]])
-def test_updates_that_events_know_of_are_missed_wherever_they_were(two_stages, lost):
+def test_steps_that_events_know_of_are_missed_wherever_they_were(two_stages, lost):
     RunReader(two_stages).check_complete()
     lines = (two_stages / "steps.jsonl").read_text().splitlines(keepends=True)
     (two_stages / "steps.jsonl").write_text("".join(line for i, line in enumerate(lines) if i not in lost))
@@ -57,8 +57,8 @@ def test_updates_that_events_know_of_are_missed_wherever_they_were(two_stages, l
         RunReader(two_stages).check_complete()
     live = IncrementalReader(two_stages)
     live.refresh()
-    assert all("steps.jsonl lacks" in problem for problem in live.missing_updates)
-    assert live.missing_updates
+    assert all("steps.jsonl lacks" in problem for problem in live.missing_steps)
+    assert live.missing_steps
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_updates_that_events_know_of_are_missed_wherever_they_were(two_stages, l
         ("stage", {"stage": "grpo", "steps": 3, "first_step": 1}),
     ],
 )
-def test_updates_that_were_undone_are_not_lost(two_stages, kind, facts):
+def test_steps_that_were_undone_are_not_lost(two_stages, kind, facts):
     with RunWriter(two_stages, resume=True) as writer:
         writer.truncate_to("grpo", 1)
         writer.write_event(kind, **facts)
@@ -106,7 +106,7 @@ def test_events_that_were_cut_are_missed(with_events, kept):
         RunReader(with_events).check_complete()
     live = IncrementalReader(with_events)
     live.refresh()
-    assert live.missing_updates[0].startswith(f"events.jsonl lacks {4 - kept} line")
+    assert live.missing_steps[0].startswith(f"events.jsonl lacks {4 - kept} line")
 
 
 def test_a_resumed_run_counts_the_events_that_are_there(with_events):

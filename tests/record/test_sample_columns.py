@@ -25,11 +25,11 @@ def places(run):
 def expected_table(run, unreadable=()):
     """The same table by way of the verified rows."""
     results = []
-    for update, step in enumerate(RunReader(run).steps()):
-        for s in [] if update in unreadable else RunReader(run).table(step).samples:
+    for index, step in enumerate(RunReader(run).steps()):
+        for s in [] if index in unreadable else RunReader(run).table(step).samples:
             results.append(
                 {
-                    "update": update,
+                    "step_index": index,
                     "stage": step.stage,
                     "step": step.step,
                     **{name: getattr(s, name) for name in ("sample_id", "rollout_id", "group_id", "task_id")},

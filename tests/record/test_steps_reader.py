@@ -143,13 +143,13 @@ def test_a_damaged_line_is_named(run):
         opened(run)
 
 
-def test_an_update_that_is_not_there_has_no_row(run):
+def test_a_step_that_is_not_there_has_no_row(run):
     series = opened(run)
     assert (series.columns.find("grpo", 9), series.columns.find("sft", 0)) == (None, None)
     assert json.loads((run / "steps.jsonl").read_text().splitlines()[2])["step"] == series.step_row(2).step
 
 
-def test_before_the_first_update_there_is_no_stage(tmp_path):
+def test_before_the_first_step_there_is_no_stage(tmp_path):
     with RunWriter(tmp_path / "run"):
         pass
     columns = opened(tmp_path / "run").columns
@@ -160,7 +160,7 @@ def test_before_the_first_update_there_is_no_stage(tmp_path):
     "bad", ["null", "[]", "5", "{}", "{}{}", " null", "{} null", "[" * 9999, "\0", '{"step": 1}', "\ud800x"]
 )
 @pytest.mark.parametrize("place", [0, 2])
-def test_a_line_that_is_no_update_is_named_and_ends_no_process(run, bad, place):
+def test_a_line_that_is_no_step_is_named_and_ends_no_process(run, bad, place):
     lines = (run / "steps.jsonl").read_bytes().splitlines(True)
     lines.insert(place, bad.encode(errors="surrogatepass") + b"\n")
     (run / "steps.jsonl").write_bytes(b"".join(lines))
@@ -172,7 +172,7 @@ def test_a_line_that_is_no_update_is_named_and_ends_no_process(run, bad, place):
         opened(run)
 
 
-def test_two_updates_in_a_line_are_none(run):
+def test_two_steps_in_a_line_are_none(run):
     lines = (run / "steps.jsonl").read_bytes().splitlines(True)
     (run / "steps.jsonl").write_bytes(lines[0][:-1] + lines[1] + lines[2])
     with pytest.raises(RecordError, match="line 1 of"):

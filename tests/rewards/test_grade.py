@@ -15,7 +15,7 @@ from truing.types.status import Status
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
 
 
-def attempt(text):
+def rollout_of(text):
     return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingParams())
 
 
@@ -29,7 +29,7 @@ def length(rollout, task):
 
 def test_the_total_is_the_weighted_sum_and_parts_are_not_weighted():
     total, parts, _ = grade(
-        attempt("4"), {"right": (right, 2.0), "length": (length, -0.5), "seen": (length, 0)}
+        rollout_of("4"), {"right": (right, 2.0), "length": (length, -0.5), "seen": (length, 0)}
     )
     assert total == 2.0 * 1.0 - 0.5 * 1
     assert parts == {"right": 1.0, "length": 1.0, "seen": 1.0}
@@ -38,7 +38,7 @@ def test_the_total_is_the_weighted_sum_and_parts_are_not_weighted():
 
 @pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.float64(0.5), np.int64(2)])
 def test_plain_and_numpy_numbers_are_rewards(value):
-    graded = grade(attempt("4"), {"r": (lambda rollout, task: value, 1.0)})
+    graded = grade(rollout_of("4"), {"r": (lambda rollout, task: value, 1.0)})
     assert graded == (float(value), {"r": float(value)}, ())
 
 
@@ -65,7 +65,7 @@ def test_a_result_that_is_no_finite_number_is_an_error_that_names_task_and_respo
         return value
 
     with pytest.raises(RewardError, match=message) as caught:
-        grade(attempt("four\x1b[2J"), {"mine": (careless, 1.0)})
+        grade(rollout_of("four\x1b[2J"), {"mine": (careless, 1.0)})
     text = str(caught.value)
     assert "'mine'" in text
     assert "careless" in text
@@ -78,7 +78,7 @@ def test_a_function_that_raises_is_an_error_with_its_own_traceback():
         return 1 / len(rollout.text)
 
     with pytest.raises(RewardError, match=r"'mine'.*broken.*'t-17'.*ZeroDivisionError") as caught:
-        grade(attempt(""), {"right": (right, 1.0), "mine": (broken, 1.0)})
+        grade(rollout_of(""), {"right": (right, 1.0), "mine": (broken, 1.0)})
     cause = caught.value.__cause__
     assert isinstance(cause, ZeroDivisionError)
     assert "1 / len(rollout.text)" in "".join(traceback.format_exception(cause))
@@ -92,7 +92,7 @@ def test_a_long_response_is_cut_in_the_message_and_nowhere_else():
         raise ValueError("no")
 
     with pytest.raises(RewardError) as caught:
-        grade(attempt("x" * 10_000), {"mine": (broken, 1.0)})
+        grade(rollout_of("x" * 10_000), {"mine": (broken, 1.0)})
     assert seen == [10_000]
     assert len(str(caught.value)) < 1000
 
@@ -102,19 +102,19 @@ def test_an_interrupt_is_not_a_reward_error():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grade(attempt(""), {"stop": (stop, 1.0)})
+        grade(rollout_of(""), {"stop": (stop, 1.0)})
 
 
 def test_no_functions_and_infinite_sums_are_errors():
     with pytest.raises(RewardError, match="no reward function"):
-        grade(attempt("4"), {})
+        grade(rollout_of("4"), {})
     with pytest.raises(RewardError, match="weighted sum"):
-        grade(attempt("4"), {"right": (right, float("nan"))})
+        grade(rollout_of("4"), {"right": (right, float("nan"))})
     with pytest.raises(RewardError, match="weighted sum"):
-        grade(attempt("4"), {"big": (lambda r, t: 1e308, 1e10)})
+        grade(rollout_of("4"), {"big": (lambda r, t: 1e308, 1e10)})
     with pytest.raises(RewardError, match="too large"):  # its square is infinite in float32
-        grade(attempt("4"), {"big": (lambda r, t: 1e308, 1.0)})
-    assert grade(attempt("4"), {"big": (lambda r, t: 1e18, 1.0)}).reward == 1e18
+        grade(rollout_of("4"), {"big": (lambda r, t: 1e308, 1.0)})
+    assert grade(rollout_of("4"), {"big": (lambda r, t: 1e18, 1.0)}).reward == 1e18
 
 
 @pytest.mark.parametrize(("scores", "weight"), [([1e308, 1e308], 0.0), ([1e308, -1e308], 10.0)])
@@ -124,8 +124,8 @@ def test_sums_over_turns_are_finite(scores, weight):
 
 
 def turns(count):
-    """An attempt of ``count`` turns, without content."""
-    return replace(attempt("4"), turns=(None,) * count)
+    """A rollout of ``count`` turns, without content."""
+    return replace(rollout_of("4"), turns=(None,) * count)
 
 
 def test_a_function_may_judge_each_turn():
@@ -160,14 +160,14 @@ def test_a_function_that_exits_is_an_error_and_ends_no_training():
         sys.exit(0)
 
     with pytest.raises(RewardError, match="SystemExit"):
-        grade(attempt("4"), {"leave": (leave, 1.0)})
+        grade(rollout_of("4"), {"leave": (leave, 1.0)})
 
 
 def test_a_function_that_does_not_apply_has_no_part():
     rewards = {"right": (right, 2.0), "other": (lambda rollout, task: NotApplicable(), 5.0)}
-    assert grade(attempt("4"), rewards)[:2] == (2.0, {"right": 1.0})
+    assert grade(rollout_of("4"), rewards)[:2] == (2.0, {"right": 1.0})
     with pytest.raises(NoReward, match="no reward function applies to task 't-17'"):
-        grade(attempt("4"), {"other": rewards["other"]})
+        grade(rollout_of("4"), {"other": rewards["other"]})
 
 
 def test_functions_that_judge_together_get_all_rollouts_once():
@@ -185,7 +185,7 @@ def test_functions_that_judge_together_get_all_rollouts_once():
 
     judged.prepare = together.prepare
     also = type("Also", (), {"prepare": together.prepare, "__call__": judged})()
-    prepare({"a": (judged, 1.0), "b": (also, 1.0), "c": (right, 1.0)}, [attempt("x"), attempt("y")])
+    prepare({"a": (judged, 1.0), "b": (also, 1.0), "c": (right, 1.0)}, [rollout_of("x"), rollout_of("y")])
     assert together.seen == [["x", "y"]]
 
 
@@ -213,7 +213,7 @@ def test_whatever_a_function_raises_is_an_error_of_the_reward(error):
         raise error
 
     with pytest.raises(RewardError, match=f"raised {type(error).__name__}"):
-        grade(attempt("4"), {"fail": (fail, 1.0)})
+        grade(rollout_of("4"), {"fail": (fail, 1.0)})
 
 
 def test_ctrl_c_in_a_function_is_ctrl_c():
@@ -221,4 +221,4 @@ def test_ctrl_c_in_a_function_is_ctrl_c():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grade(attempt("4"), {"interrupted": (interrupted, 1.0)})
+        grade(rollout_of("4"), {"interrupted": (interrupted, 1.0)})

@@ -91,14 +91,14 @@ def judge(tmp_path):
     return make
 
 
-def attempt(text="four"):
+def rollout_of(text="four"):
     return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingParams())
 
 
 def test_the_judge_is_shown_everything_and_its_score_is_the_reward(serve, judge, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "s3cret")
     server = serve((200, completion("It is the same number.\n\n**Score: 7.5 / 10**")))
-    assert judge(server, api_key_env="JUDGE_KEY", max_tokens=9)(attempt("$four {x}"), TASK) == 0.75
+    assert judge(server, api_key_env="JUDGE_KEY", max_tokens=9)(rollout_of("$four {x}"), TASK) == 0.75
     ((path, key, body),) = server.seen
     assert (path, key) == ("/v1/chat/completions", "Bearer s3cret")
     assert {name: body[name] for name in ("model", "temperature", "max_tokens")} == {
@@ -115,18 +115,18 @@ def test_the_judge_is_shown_everything_and_its_score_is_the_reward(serve, judge,
 
 def test_equal_requests_are_sent_once(serve, judge, tmp_path):
     server = serve((200, completion("Score: 9")), (200, completion("Score: 2")))
-    assert [judge(server)(attempt(), TASK) for _ in range(3)] == [0.9, 0.9, 0.9]
+    assert [judge(server)(rollout_of(), TASK) for _ in range(3)] == [0.9, 0.9, 0.9]
     assert len(server.seen) == 1
-    assert judge(server)(attempt("five"), TASK) == 0.2
-    assert judge(server, model="other")(attempt(), TASK) == 0.2
-    assert judge(server, prompt="Is $response right?")(attempt(), TASK) == 0.2
-    assert judge(server, cache=str(tmp_path / "other.sqlite"))(attempt(), TASK) == 0.2
+    assert judge(server)(rollout_of("five"), TASK) == 0.2
+    assert judge(server, model="other")(rollout_of(), TASK) == 0.2
+    assert judge(server, prompt="Is $response right?")(rollout_of(), TASK) == 0.2
+    assert judge(server, cache=str(tmp_path / "other.sqlite"))(rollout_of(), TASK) == 0.2
     assert len(server.seen) == 5
 
 
 def test_the_key_is_not_in_the_cache(serve, judge, tmp_path, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "s3cret")
-    judge(serve((200, completion("Score: 1"))), api_key_env="JUDGE_KEY")(attempt(), TASK)
+    judge(serve((200, completion("Score: 1"))), api_key_env="JUDGE_KEY")(rollout_of(), TASK)
     kept = (tmp_path / "judge.sqlite").read_bytes()
     assert b"Score: 1" in kept
     assert b"s3cret" not in kept
@@ -146,13 +146,13 @@ def test_the_key_is_not_in_the_cache(serve, judge, tmp_path, monkeypatch):
 )
 def test_a_failure_is_retried(serve, judge, failure):
     server = serve(failure, failure, (200, completion("Score: 10")))
-    assert judge(server, retries=2)(attempt(), TASK) == 1.0
+    assert judge(server, retries=2)(rollout_of(), TASK) == 1.0
     assert len(server.seen) == 3
 
 
 def test_a_request_that_hangs_is_retried(serve, judge):
     server = serve(("hangs", ""), (200, completion("Score: 10")))
-    assert judge(server, retries=1, timeout=2.0)(attempt(), TASK) == 1.0
+    assert judge(server, retries=1, timeout=2.0)(rollout_of(), TASK) == 1.0
     assert len(server.seen) == 2
 
 
@@ -171,18 +171,18 @@ def test_a_judge_without_a_score_is_an_error_or_skips_the_group_and_is_not_kept(
     server = serve(failure)
     timeout = 0.2 if failure[0] == "hangs" else 60.0
     with pytest.raises(JudgeUnavailable, match=message):
-        judge(server, retries=1, timeout=timeout)(attempt(), TASK)
+        judge(server, retries=1, timeout=timeout)(rollout_of(), TASK)
     assert len(server.seen) == 2
     with pytest.raises(SkipGroup, match="no score"):
-        judge(server, retries=0, timeout=timeout, on_unavailable="skip")(attempt(), TASK)
-    assert judge(serve((200, completion("Score: 3"))))(attempt(), TASK) == 0.3
+        judge(server, retries=0, timeout=timeout, on_unavailable="skip")(rollout_of(), TASK)
+    assert judge(serve((200, completion("Score: 3"))))(rollout_of(), TASK) == 0.3
 
 
 def test_retries_wait_twice_as_long_each_time(serve, judge, monkeypatch):
     waits = []
     monkeypatch.setattr("truing.rewards.judge.time.sleep", waits.append)
     with pytest.raises(JudgeUnavailable):
-        judge(serve((503, "")), retries=3, backoff=0.5)(attempt(), TASK)
+        judge(serve((503, "")), retries=3, backoff=0.5)(rollout_of(), TASK)
     assert waits == [0.5, 1.0, 2.0]
 
 
@@ -191,14 +191,14 @@ def test_nobody_there(serve, judge):
     server.shutdown()  # a thread that waits for a request would take one more
     server.server_close()
     with pytest.raises(JudgeUnavailable, match="ConnectError"):
-        judge(server, retries=0)(attempt(), TASK)
+        judge(server, retries=0)(rollout_of(), TASK)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
 def test_a_refused_request_is_an_error_at_once_whatever_is_declared(serve, judge, status):
     server = serve((status, "no such model"))
     with pytest.raises(RewardError, match=f"refuses the request\n  got: {status} 'no such model'"):
-        judge(server, on_unavailable="skip")(attempt(), TASK)
+        judge(server, on_unavailable="skip")(rollout_of(), TASK)
     assert len(server.seen) == 1
 
 
@@ -266,7 +266,7 @@ def test_a_local_model_judges_and_replies_once(tmp_path, monkeypatch):
     replies = iter(["Score: 6"])
     monkeypatch.setattr(LocalModel, "reply", lambda self, prompt: next(replies))
     judge = Judge(JudgeConfig(model="tiny", cache=str(tmp_path / "j")), lambda task: task.answer)
-    assert [judge(attempt(), TASK), judge(attempt(), TASK)] == [0.6, 0.6]
+    assert [judge(rollout_of(), TASK), judge(rollout_of(), TASK)] == [0.6, 0.6]
 
 
 def test_a_model_that_runs_here_is_greedy_and_its_babble_is_no_score(tmp_path):
@@ -275,7 +275,7 @@ def test_a_model_that_runs_here_is_greedy_and_its_babble_is_no_score(tmp_path):
     assert speaker.reply("2 + 2?") == speaker.reply("2 + 2?") != ""
     judge = Judge(config, lambda task: task.answer)
     with pytest.raises(JudgeUnavailable, match="no score"):
-        judge(attempt(), TASK)
+        judge(rollout_of(), TASK)
 
 
 def test_a_judge_with_another_template_is_another_judge(monkeypatch):

@@ -246,8 +246,8 @@ def test_text_of_a_tool_never_becomes_a_control_token(chat):
 
 
 def test_a_malformed_call_goes_back_to_the_model(chat):
-    def next_turn(attempt):
-        text = "done" if attempt.turns else '<tool_call>\n{"name": "look", oops'
+    def next_turn(rollout):
+        text = "done" if rollout.turns else '<tool_call>\n{"name": "look", oops'
         ids = torch.tensor([*chat.tokenizer(text)["input_ids"], chat.stop_ids[0]])
         origin = torch.full((len(ids),), Origin.SAMPLED, dtype=torch.uint8)
         return Completion(ids, origin, torch.zeros(len(ids)), None, FinishReason.STOP)

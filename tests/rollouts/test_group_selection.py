@@ -60,7 +60,7 @@ def test_dropped_groups_are_on_record_and_in_no_denominator(read_run):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("action", ["drop", "resample"])
-def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(read_run, action):
+def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_rollouts(read_run, action):
     reader = read_run(equal_groups=action)
     for step in reader.steps():
         by_group = {}
@@ -101,7 +101,7 @@ def test_a_resampling_run_resumes_as_it_was(mini, read_run, tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("how", ["keep", "mask"])
-def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(mini, tmp_path, how):
+def test_rollouts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(mini, tmp_path, how):
     table = mini(sft={"steps": 20}, sampling={"max_new_tokens": 2}, gates={"truncated": how})
     reader = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
     drawn = [row for step in range(3) for row in samples_of(reader.find_table("grpo", step))]

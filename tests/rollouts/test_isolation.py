@@ -145,7 +145,7 @@ def test_a_hostile_environment_changes_no_task_no_demonstration_and_no_message(c
     assert ids == ids[:1] * 4
 
 
-def test_attempts_of_a_group_open_the_task_as_it_is_and_not_as_another_left_it(chat):
+def test_rollouts_of_a_group_open_the_task_as_it_is_and_not_as_another_left_it(chat):
     env, seen = HostileEnv(), []
 
     def open_task(task):
@@ -175,7 +175,7 @@ def test_a_tool_that_changes_its_arguments_and_its_default_changes_no_other_call
         assert answers == ['["sun", "moon", ["seen"]]', '["sun", ["seen"]]', '[["deep"], ["seen"]]']
 
 
-def test_a_reward_that_sorts_in_place_is_seen_by_no_other_reward_attempt_or_record(chat):
+def test_a_reward_that_sorts_in_place_is_seen_by_no_other_reward_rollout_or_record(chat):
     def greedy(rollout, task):
         assert rollout.task is task
         score = float(task.answer["wanted"] == ["moon", "sun"] and rollout.outcome["words"][0] != "gone")

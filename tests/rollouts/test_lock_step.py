@@ -71,7 +71,7 @@ def run(tiny, chat, env, tasks=TASKS, group_size=1, **limits):
     )
 
 
-def test_an_attempt_goes_on_while_the_environment_of_another_is_silent(tiny, chat):
+def test_a_rollout_goes_on_while_the_environment_of_another_is_silent(tiny, chat):
     env = Waits(limit=20.0)
     groups = run(tiny, chat, env, lock_step=False)
     assert [group.rollouts[0].outcome for group in groups] == [{"replies": 3}] * 3
@@ -107,7 +107,7 @@ def test_beyond_the_time_limit_no_turn_begins(tiny, chat, lock_step):
 
 
 @pytest.mark.parametrize("lock_step", [True, False])
-def test_an_environment_that_hangs_ends_its_own_attempt_only(tiny, chat, lock_step):
+def test_an_environment_that_hangs_ends_its_own_rollout_only(tiny, chat, lock_step):
     env = Waits(limit=30.0)
     env.other_ended.set = lambda: None
     groups = run(tiny, chat, env, lock_step=lock_step, timeout=0.3)

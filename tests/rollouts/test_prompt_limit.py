@@ -15,7 +15,7 @@ from truing.envs.wrappers import with_changed_tasks
 from truing.errors import DataError
 from truing.record import RunReader
 from truing.rollouts.prompt_limit import truncate_prompt, truncation_notes, with_prompt_limit
-from truing.trainer.update_replay import replay_update
+from truing.trainer.step_replay import replay_step
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 
@@ -204,7 +204,7 @@ def test_a_resumed_run_is_the_same(table, whole, tmp_path):
 
 
 def test_a_replay_renders_the_prompts_that_the_run_had(table, whole):
-    again = replay_update(whole[0], resolve(table), Long(), "sft", 0)
+    again = replay_step(whole[0], resolve(table), Long(), "sft", 0)
     tasks = {each.task_id: each for each in again.env.tasks("train")}
     for row in again.table.samples:
         assert render_prompt(again.chat, tasks[row.task_id]).hash == row.prompt_hash

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.api import env_from_recipe
 from truing.errors import DataError
 from truing.rollouts.step_samples import collect_step_samples
@@ -25,7 +25,7 @@ def session(recipe):
 def draw(session, stage, **changes):
     """Return the samples of a stage's first step, by a sampler with changes."""
     recipe, sampler = session.recipe, dataclasses.replace(session.sampler, **changes)
-    setting = UpdateConfig.from_recipe(recipe, stage)
+    setting = StepConfig.from_recipe(recipe, stage)
     return collect_step_samples(sampler, ALGORITHMS[stage], setting, stage, 0, recipe.episode.mask)
 
 

@@ -140,13 +140,13 @@ def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, o
         ({}, "reward 0.080  on_policy"),
     ],
 )
-def test_the_line_of_an_update_has_the_parts_of_its_reward_if_there_are_several(parts, shown):
+def test_the_line_of_a_step_has_the_parts_of_its_reward_if_there_are_several(parts, shown):
     metrics = {"reward/mean": 0.08} | {f"reward_part/{name}": value for name, value in parts.items()}
-    line = printed_update(metrics)
+    line = printed_step(metrics)
     assert line == f"grpo 3/9  {shown}  12 s left\n"
 
 
-def printed_update(metrics):
+def printed_step(metrics):
     out = io.StringIO()
-    EventPrinter(Console(file=out, width=200)).print_update("grpo", 3, 9, metrics, "on_policy", 12.0)
+    EventPrinter(Console(file=out, width=200)).print_step("grpo", 3, 9, metrics, "on_policy", 12.0)
     return out.getvalue()

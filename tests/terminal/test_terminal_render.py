@@ -94,7 +94,7 @@ def test_what_is_not_known_is_left_out():
     assert "nan" not in "".join(lines)
 
 
-def test_one_update_has_no_interval_and_no_curve():
+def test_one_step_has_no_interval_and_no_curve():
     lines = shown(screen(reward=Interval(0.5, math.nan, math.nan), reward_N=np.array([0.5])), 80)
     (line,) = (line for line in lines if "reward" in line)
     assert line.strip("│ ").split() == ["reward", "0.500"]

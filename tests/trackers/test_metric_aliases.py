@@ -14,7 +14,7 @@ from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_
 from truing.metrics.aliases import ALIASES, TRL_NAMES, trl_metrics, with_aliases
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
-from truing.metrics.update import step_metrics
+from truing.metrics.step import step_metrics
 from truing.ops.losses import OBJECTIVES
 from truing.trackers.dispatch import TrackerListener
 from truing.types.token import Origin
@@ -27,7 +27,7 @@ CONTEXT_LENGTHS = [2, 1]
 DRAWN, SCORED = [5, 6, 7, 8, 9], [5, 6, 7, 8, 4]
 
 
-def update():
+def rollouts():
     """Two rollouts: the first prompt is truncated; the second answer begins with a forced token."""
     return [
         rollout("a", 2, 0, slice(0, 3), ({"role": "user", "content": "short", "cut_chars": 12},)),
@@ -73,7 +73,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_has_the_number_of_its_source(alias):
-    table = table_with(*update())
+    table = table_with(*rollouts())
     metrics = step_metrics(table, OBJECTIVES["grpo"]) | cut_share(table.samples)
     metrics |= alignment_metric(compare_ids([IdPair("a", 2, DRAWN, SCORED)]))
     assert with_aliases(metrics)[alias] == pytest.approx(SOURCES[alias], rel=1e-6)
@@ -90,7 +90,7 @@ class Kept:
     def __init__(self):
         self.numbers = {}
 
-    def log(self, numbers, update):
+    def log(self, numbers, step):
         self.numbers |= numbers
 
     def close(self):

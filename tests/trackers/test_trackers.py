@@ -34,8 +34,8 @@ class Kept:
         self.project, self.numbers, self.closed = project, [], False
         MADE.append(self)
 
-    def log(self, numbers, update):
-        self.numbers.append((update, numbers))
+    def log(self, numbers, step):
+        self.numbers.append((step, numbers))
 
     def close(self):
         self.closed = True
@@ -51,28 +51,28 @@ def recorded_trackers(monkeypatch):
 def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, recorded_trackers):
     run = truing.train(mini(track={"to": ["tensorboard"]}, eval={"every": 2}), out=tmp_path / "run").run
     (tracker,) = recorded_trackers
-    steps = [(update, n) for update, n in tracker.numbers if "loss/total" in n]
-    assert [update for update, _ in steps] == [1, 2, 3, 4, 5, 6]
+    steps = [(step, n) for step, n in tracker.numbers if "loss/total" in n]
+    assert [step for step, _ in steps] == [1, 2, 3, 4, 5, 6]
     for (_, numbers), row in zip(steps, RunReader(run).steps(), strict=True):
         assert {name: numbers[name] for name in row.metrics} == row.metrics
         assert all(math.isfinite(number) for number in numbers.values())
-    evaluations = [update for update, numbers in tracker.numbers if "eval/mean" in numbers]
+    evaluations = [step for step, numbers in tracker.numbers if "eval/mean" in numbers]
     assert evaluations == [0, 2, 3, 5, 6]  # base, sft@2, after_sft, grpo@2, after_grpo
     assert tracker.closed
 
 
 @pytest.mark.slow
-def test_updates_go_back_with_a_rollback(mini, tmp_path, recorded_trackers, monkeypatch):
+def test_steps_go_back_with_a_rollback(mini, tmp_path, recorded_trackers, monkeypatch):
     not_finite_at(monkeypatch)
     truing.train(mini(**HOT, track={"to": ["tensorboard"]}), out=tmp_path / "run")
-    updates = [update for update, numbers in recorded_trackers[0].numbers if "loss/total" in numbers]
-    assert updates == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 2
+    steps = [step for step, numbers in recorded_trackers[0].numbers if "loss/total" in numbers]
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 2
 
 
 def test_a_tracker_that_fails_is_reported_once_and_the_run_goes_on(
     mini, tmp_path, recorded_trackers, monkeypatch
 ):
-    def failing(self, numbers, update):
+    def failing(self, numbers, step):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(Kept, "log", failing)

@@ -49,15 +49,15 @@ def changed(groups, **changes):
 
 
 @pytest.mark.integration
-def test_a_lost_attempt_is_reported(evaluated):
+def test_a_lost_rollout_is_reported(evaluated):
     opened, (first, *others), reward = evaluated
-    with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
+    with pytest.raises(ModelError, match="tasks, rollouts or random numbers"):
         prove_evaluated(*opened, [replace(first, rollouts=first.rollouts[:1]), *others], reward)
 
 
 def test_a_lost_task_is_reported(evaluated):
     opened, groups, reward = evaluated
-    with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
+    with pytest.raises(ModelError, match="tasks, rollouts or random numbers"):
         prove_evaluated(*opened, groups[:-1], reward)
 
 
@@ -107,7 +107,7 @@ def test_another_mean_is_reported(evaluated, wrong):
         prove_evaluated(*opened, groups, {**reward, groups[0].task.task_id: wrong})
 
 
-def test_failed_attempts_are_in_no_mean(evaluated):
+def test_failed_rollouts_are_in_no_mean(evaluated):
     opened, groups, reward = evaluated
     failed = changed(groups, status=Status.ERROR, reward=math.nan)
     rest = failed[0].rollouts[1].reward

@@ -7,7 +7,7 @@ import truing
 from truing.errors import RecordError
 from truing.record import Event, RunReader
 from truing.trackers import EventDispatcher
-from truing.trainer.events import BOUNDARY_EVERY, SHOWN_UPDATES, EventLog, logs_boundary
+from truing.trainer.events import BOUNDARY_EVERY, SHOWN_STEPS, EventLog, logs_boundary
 
 pytestmark = pytest.mark.integration
 
@@ -17,23 +17,23 @@ def dumps(run):
     return {(told["stage"], told["step"]): told["lines"] for told in events}
 
 
-def test_the_first_updates_are_logged_and_one_in_fifty_of_the_others():
+def test_the_first_steps_are_logged_and_one_in_fifty_of_the_others():
     for seed in range(5):
-        assert all(logs_boundary(seed, "grpo", step) for step in range(SHOWN_UPDATES))
-    later = [logs_boundary(seed, "grpo", step) for seed in range(20) for step in range(SHOWN_UPDATES, 502)]
+        assert all(logs_boundary(seed, "grpo", step) for step in range(SHOWN_STEPS))
+    later = [logs_boundary(seed, "grpo", step) for seed in range(20) for step in range(SHOWN_STEPS, 502)]
     assert sum(later) / len(later) == pytest.approx(1 / BOUNDARY_EVERY, rel=0.3)
 
 
 def test_the_choice_goes_by_seed_and_stage():
     chosen = {
-        (seed, stage): [step for step in range(SHOWN_UPDATES, 2000) if logs_boundary(seed, stage, step)]
+        (seed, stage): [step for step in range(SHOWN_STEPS, 2000) if logs_boundary(seed, stage, step)]
         for seed in (0, 1)
         for stage in ("sft", "grpo")
     }
     assert len({tuple(steps) for steps in chosen.values()}) == 4
 
 
-def test_first_tokens_of_later_updates_are_recorded_and_not_passed_on(mini, tmp_path, monkeypatch):
+def test_first_tokens_of_later_steps_are_recorded_and_not_passed_on(mini, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.trainer.events.BOUNDARY_EVERY", 1)
     shown = []
 
@@ -42,7 +42,7 @@ def test_first_tokens_of_later_updates_are_recorded_and_not_passed_on(mini, tmp_
 
     run = truing.train(mini(), out=tmp_path / "run", on_event=watch).run
     assert list(dumps(run)) == [(stage, step) for stage in ("sft", "grpo") for step in range(3)]
-    assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(SHOWN_UPDATES)]
+    assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(SHOWN_STEPS)]
     assert any("prompt tokens, ending in" in text for text, _ in dumps(run)["grpo", 2])
 
 
@@ -54,7 +54,7 @@ def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
         truing.train(table, out=tmp_path / "parts", on_event=crash_at("grpo", 3))
     parts = truing.train(table, out=tmp_path / "parts", resume=True, on_event=lambda *_: None).run
     assert dumps(whole) == dumps(parts)
-    assert any(step >= SHOWN_UPDATES for _, step in dumps(whole))
+    assert any(step >= SHOWN_STEPS for _, step in dumps(whole))
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_recorded(mini, tmp_path, monkeypatch):

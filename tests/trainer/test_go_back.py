@@ -40,7 +40,7 @@ def finished(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run")
 
 
-def updates_of(run):
+def steps_of(run):
     return [(row.stage, row.step) for row in RunReader(run).steps()]
 
 
@@ -56,8 +56,8 @@ def test_what_came_after_a_step_is_a_run_of_its_own(mini, finished, trained, sta
     undone = ALL[ALL.index((stage, step)) :]
     assert f"{len(undone)} later steps" in text
     assert str(kept) in text
-    assert updates_of(finished) == ALL[: -len(undone)]
-    assert updates_of(kept) == undone
+    assert steps_of(finished) == ALL[: -len(undone)]
+    assert steps_of(kept) == undone
     assert find_newest(finished / "checkpoints").name == f"{stage}-{step:06d}"
     assert find_newest(kept / "checkpoints").name == "grpo-000004"
     after = restore_policy(kept).policy
@@ -98,10 +98,10 @@ def test_a_stage_that_a_guard_rolled_back_goes_back_with_its_archives(mini, tmp_
     whole = shutil.copytree(run, tmp_path / "whole")
     go_back(run, 0, "grpo")
     kept = run / "abandoned/grpo-after-0"
-    assert updates_of(kept / "abandoned/grpo-1") == updates_of(whole / "abandoned/grpo-1")
+    assert steps_of(kept / "abandoned/grpo-1") == steps_of(whole / "abandoned/grpo-1")
     truing.train(mini(**HOT), out=run, resume=True)
     assert_same_run(run, whole)
-    assert updates_of(run / "abandoned/grpo-1") == updates_of(whole / "abandoned/grpo-1")
+    assert steps_of(run / "abandoned/grpo-1") == steps_of(whole / "abandoned/grpo-1")
     verdicts = {each.code: each.verdict for each in diagnose_run(run).results()}
     assert verdicts["OPT004"] is Verdict.CLEAN
 
@@ -140,11 +140,11 @@ def test_a_kill_while_it_goes_back_loses_nothing(finished, tmp_path, monkeypatch
             break
         RunReader(run).check_complete()
         archives = list(run.glob("abandoned/[!.]*"))
-        assert {*updates_of(run), *(update for each in archives for update in updates_of(each))} == {*ALL}
+        assert {*steps_of(run), *(step for each in archives for step in steps_of(each))} == {*ALL}
         names = {path.name for each in (run, *archives) for path in each.glob("checkpoints/[!.]*")}
         assert names == {path.name for path in (finished / "checkpoints").iterdir()}
         restore_policy(run)
         go_back(run, 2, "grpo")
-        assert updates_of(run) == ALL[:4]
+        assert steps_of(run) == ALL[:4]
         assert find_newest(run / "checkpoints").name == "grpo-000002"
     assert at > 10

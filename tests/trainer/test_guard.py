@@ -122,7 +122,7 @@ def rolled_back(tmp_path_factory):
         return truing.train(mini_table(**HOT), out=out, on_event=keep), digests
 
 
-def test_a_run_goes_back_and_goes_on_with_smaller_updates(rolled_back):
+def test_a_run_goes_back_and_goes_on_with_smaller_steps(rolled_back):
     run = rolled_back[0].run
     (rollback,) = rollbacks_of(run)
     # step 5 broke: steps 4 and 5 are its window, and the first of them was drawn after 4 steps

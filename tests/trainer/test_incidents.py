@@ -63,7 +63,7 @@ def trained(recipe, nth, out):
     return entries
 
 
-def test_failed_attempts_are_recorded_reported_and_not_trained_on(recipe, tmp_path):
+def test_failed_rollouts_are_recorded_reported_and_not_trained_on(recipe, tmp_path):
     result = trained(recipe, 5, tmp_path / "run")
     failures = [facts for kind, facts in result if kind == "incident"]
     assert failures

@@ -104,7 +104,7 @@ def sigterm_at(event, number):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("event", "number", "step"), [("step", 2, 2), ("evaluating", 1, 4)])
-def test_sigterm_saves_every_update_and_ends_with_143(four_steps, event, number, step, tmp_path):
+def test_sigterm_saves_every_step_and_ends_with_143(four_steps, event, number, step, tmp_path):
     with pytest.raises(SystemExit) as end:
         truing.train(four_steps, out=tmp_path / "run", on_event=sigterm_at(event, number))
     assert end.value.code == 143
@@ -128,7 +128,7 @@ def test_a_handler_of_the_callers_for_sigterm_stays(four_steps, tmp_path):
 
 
 @pytest.mark.integration
-def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):
+def test_ctrl_c_in_an_evaluation_midway_loses_no_step(tmp_path):
     recipe = tomllib.loads(RECIPE)
     recipe["grpo"]["steps"] = 4
     recipe["eval"] |= {"every": 2, "tasks": 2}
@@ -146,7 +146,7 @@ def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):
     assert whole.estimates() == result.estimates()
 
 
-def test_ctrl_c_while_a_step_is_shown_loses_no_update(tmp_path):
+def test_ctrl_c_while_a_step_is_shown_loses_no_step(tmp_path):
     recipe = tomllib.loads(RECIPE)
     recipe["grpo"]["steps"] = 3
 

@@ -122,7 +122,7 @@ LONGER = ("longer", {"step": 20, "before": 20, "steps": 40})
         ([("longer", {"step": 0, "before": 20, "steps": 40})], {0: 40}),
     ],
 )
-def test_each_update_had_the_steps_of_its_time(recorded, planned):
+def test_each_step_had_the_plan_of_its_time(recorded, planned):
     now = 80 if len(recorded) == 2 and recorded[1][0] == "longer" and recorded[1][1]["steps"] == 80 else 40
     assert {step: planned_steps(events(*recorded), "grpo", step, now) for step in planned} == planned
     assert planned_steps(events(*recorded), "sft", 0, 7) == 7

@@ -62,11 +62,11 @@ def test_a_colocated_engine_without_vllm_names_what_a_script_can_do(tmp_path):
     assert 'kind = "vllm"' in (tmp_path / UNTRAINED).read_text()
 
 
-@pytest.mark.parametrize(("updates", "steps"), [(1, "max_steps"), (2, None)])
-def test_a_value_is_carried_only_where_it_is_that_of_the_argument(tmp_path, updates, steps):
+@pytest.mark.parametrize(("optimizer_steps", "steps"), [(1, "max_steps"), (2, None)])
+def test_a_value_is_carried_only_where_it_is_that_of_the_argument(tmp_path, optimizer_steps, steps):
     args = GRPOConfig(str(tmp_path), use_cpu=True, num_generations=2)
     recipe = GRPOTrainer("tiny", lambda **_: [], args, ["a", "b"] * 8).recipe
-    carried = carried_arguments("GRPOConfig", recipe, updates)
+    carried = carried_arguments("GRPOConfig", recipe, optimizer_steps)
     assert carried["sampling.max_new_tokens"] == "max_completion_length"
     assert carried["grpo.learning_rate"] == "learning_rate"
     assert carried.get("grpo.steps") == steps

@@ -264,7 +264,7 @@ ELSEWHERE = {
     "analysis/demonstrations.py": "messages of a rollout",
     "board/data/texts.py": "columns of a record",
     "record/segments.py": "columns of a record",
-    "board/views/update.py": "messages of a rollout",
+    "board/views/step.py": "messages of a rollout",
     "chat/dropped_content.py": "messages of a rollout",
     "chat/tool_prompt.py": "messages of a rollout",
     "doctor/rules/tol001.py": "messages of a rollout",

@@ -77,7 +77,7 @@ def _episode_whitened(real):
 EPISODE_WHITENED = Fault(
     name="episode-whitened",
     numbers=(42,),
-    what="GAE is normalised within each attempt",
+    what="GAE is normalised within each rollout",
     plant=lambda: patched("truing.algos.trajectories:whiten", _episode_whitened),
     expected=("ADV005", "ADV006"),
     changes={
@@ -196,7 +196,7 @@ def _penalty_left_out(real):
 PENALTY_LEFT_OUT = Fault(
     name="penalty-left-out",
     numbers=(),
-    what="the declared penalty for cut attempts is not applied",
+    what="the declared penalty for cut rollouts is not applied",
     plant=lambda: patched("truing.algos.group_rewards:shaped_reward", _penalty_left_out),
     expected=("ADV001",),
     changes={"gates.truncated": "penalize", "sft.steps": 10},

@@ -59,7 +59,7 @@ REWARD_OF_BEST = Fault(
     name="reward-of-best",
     numbers=(),
     what="the recorded reward is that of the best rollout of each group",
-    plant=lambda: patched("truing.metrics.update:reward_metrics", _of_best),
+    plant=lambda: patched("truing.metrics.step:reward_metrics", _of_best),
     expected=("RWD011",),
 )
 
@@ -75,7 +75,7 @@ LENGTH_WITH_PROMPT = Fault(
     name="length-with-prompt",
     numbers=(),
     what="the recorded length counts the prompt",
-    plant=lambda: patched("truing.metrics.update:token_metrics", _with_prompt),
+    plant=lambda: patched("truing.metrics.step:token_metrics", _with_prompt),
     expected=("RWD011",),
 )
 
@@ -105,7 +105,7 @@ ENTROPY_IN_BITS = Fault(
     name="entropy-in-bits",
     numbers=(121,),
     what="the recorded entropy is in bits, not nats",
-    plant=lambda: patched("truing.metrics.update:entropy_metrics", _in_bits),
+    plant=lambda: patched("truing.metrics.step:entropy_metrics", _in_bits),
     expected=("RWD011",),
 )
 

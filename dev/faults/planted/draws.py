@@ -81,50 +81,50 @@ def _same_tasks(real):
 SAME_TASKS = Fault(
     name="same-tasks",
     numbers=(63,),
-    what="every update uses the tasks of the first",
+    what="every step uses the tasks of the first",
     plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _same_tasks),
     expected=("SMP013", "SMP010"),
 )
 
 
 def _seed_of_group(real):
-    def attempts_of(tasks, group_size, context, key):
-        attempts = real(tasks, group_size, context, key)
-        for attempt in attempts:
-            attempt.key = attempt.key[:-1]
-        return attempts
+    def rollouts_of(tasks, group_size, context, key):
+        rollouts = real(tasks, group_size, context, key)
+        for rollout in rollouts:
+            rollout.key = rollout.key[:-1]
+        return rollouts
 
-    return attempts_of
+    return rollouts_of
 
 
 SEED_OF_GROUP = Fault(
     name="seed-of-group",
     numbers=(64,),
-    what="all attempts of a group share random numbers",
-    plant=lambda: patched("truing.rollouts.collect:_start_attempts", _seed_of_group),
+    what="all rollouts of a group share random numbers",
+    plant=lambda: patched("truing.rollouts.collect:_start_rollouts", _seed_of_group),
     expected=("SMP008", "SMP009"),
 )
 
 
 def _seed_of_step(real):
-    def attempts_of(tasks, group_size, context, key):
-        attempts = real(tasks, group_size, context, key)
+    def rollouts_of(tasks, group_size, context, key):
+        rollouts = real(tasks, group_size, context, key)
         places = sorted(task.task_id for task in tasks.values())
-        for attempt in attempts:
-            if "grpo" in attempt.key:
-                seed, stage, _, _, k = attempt.key
+        for rollout in rollouts:
+            if "grpo" in rollout.key:
+                seed, stage, _, _, k = rollout.key
                 # a task keeps its numbers although batches are shuffled
-                attempt.key = (seed, stage, 0, places.index(attempt.task.task_id), k)
-        return attempts
+                rollout.key = (seed, stage, 0, places.index(rollout.task.task_id), k)
+        return rollouts
 
-    return attempts_of
+    return rollouts_of
 
 
 SEED_OF_STEP = Fault(
     name="seed-of-step",
     numbers=(64,),
     what="each step reuses the random numbers of the one before",
-    plant=lambda: patched("truing.rollouts.collect:_start_attempts", _seed_of_step),
+    plant=lambda: patched("truing.rollouts.collect:_start_rollouts", _seed_of_step),
     expected=("SMP008", "SMP009"),
     changes={"env.train": 4},
 )
@@ -141,7 +141,7 @@ def _task_twice(real):
 TASK_TWICE = Fault(
     name="task-twice",
     numbers=(103,),
-    what="a task is sampled twice in an update, in place of another",
+    what="a task is sampled twice in a step, in place of another",
     plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _task_twice),
     expected=("SMP013",),
 )

@@ -1,4 +1,4 @@
-"""Where an attempt ends: stops and limits."""
+"""Where a rollout ends: stops and limits."""
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -9,8 +9,8 @@ from truing.types.status import EndedBy, FinishReason, Status
 
 
 def _cut_counts_as_done(real):
-    def end(attempt, status, by, error=""):
-        return real(attempt, Status.DONE if by is EndedBy.LENGTH else status, by, error)
+    def end(rollout, status, by, error=""):
+        return real(rollout, Status.DONE if by is EndedBy.LENGTH else status, by, error)
 
     return end
 
@@ -18,8 +18,8 @@ def _cut_counts_as_done(real):
 CUT_COUNTS_AS_DONE = Fault(
     name="cut-counts-as-done",
     numbers=(67,),
-    what="cut attempts count as done, so that no gate finds them",
-    plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _cut_counts_as_done),
+    what="cut rollouts count as done, so that no gate finds them",
+    plant=lambda: patched("truing.rollouts.running_rollout:RunningRollout.end", _cut_counts_as_done),
     expected=("LEN005",),
     changes={"gates.truncated": "mask"},
 )
@@ -114,8 +114,8 @@ STOP_UNDECLARED = Fault(
 
 
 def _turn_limit_counts_as_done(real):
-    def end(attempt, status, by, error=""):
-        return real(attempt, Status.DONE if by is EndedBy.TURNS else status, by, error)
+    def end(rollout, status, by, error=""):
+        return real(rollout, Status.DONE if by is EndedBy.TURNS else status, by, error)
 
     return end
 
@@ -124,7 +124,7 @@ TURN_LIMIT_COUNTS_AS_DONE = Fault(
     name="turn-limit-counts-as-done",
     numbers=(67,),
     what="demonstrations cut by the limit of turns count as done",
-    plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _turn_limit_counts_as_done),
+    plant=lambda: patched("truing.rollouts.running_rollout:RunningRollout.end", _turn_limit_counts_as_done),
     expected=(),
     refusal="does not complete its episode",
     changes={**TOOLS, "episode.max_turns": 1},

@@ -62,7 +62,7 @@ EVALUATED_OTHER_DRAWS = Fault(
     what="each evaluation has random numbers of its own",
     plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _evaluated_other_draws),
     expected=(),
-    refusal="the evaluation has other tasks, attempts or random numbers than declared",
+    refusal="the evaluation has other tasks, rollouts or random numbers than declared",
 )
 
 

@@ -55,7 +55,7 @@ def _first_batch_for_ever(real):
 FIRST_BATCH_FOR_EVER = Fault(
     name="first-batch-for-ever",
     numbers=(63,),
-    what="every update trains the first batch of a stage",
+    what="every step trains the first batch of a stage",
     plant=lambda: patched("truing.trainer.collector:collect_step_samples", _first_batch_for_ever),
     expected=("OPT012",),
 )
@@ -95,7 +95,7 @@ def _gradient_left_over(real):
 GRADIENT_LEFT_OVER = Fault(
     name="gradient-left-over",
     numbers=(56,),
-    what="gradients are not cleared between updates",
+    what="gradients are not cleared between steps",
     plant=lambda: patched("truing.learner.step:clip_and_step", _gradient_left_over),
     expected=("OPT009",),
 )
@@ -161,7 +161,7 @@ LAYER_DETACHED = Fault(
 
 
 AT_layer_detached_once = 7
-"""The fourth update of GRPO, after three of supervised fine-tuning."""
+"""The fourth step of GRPO, after three of supervised fine-tuning."""
 
 
 def _layer_detached_once(real):
@@ -183,7 +183,7 @@ def _layer_detached_once(real):
 LAYER_DETACHED_ONCE = Fault(
     name="layer-detached-once",
     numbers=(32, 71),
-    what="the forward of one update is cut after a layer",
+    what="the forward of one step is cut after a layer",
     plant=lambda: patched("truing.learner.step:accumulate_gradients", _layer_detached_once),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},
@@ -191,7 +191,7 @@ LAYER_DETACHED_ONCE = Fault(
 
 
 AT_layer_lost_once = 7
-"""The fourth update of GRPO, after three of supervised fine-tuning."""
+"""The fourth step of GRPO, after three of supervised fine-tuning."""
 
 
 def _layer_lost_once(real):
@@ -210,7 +210,7 @@ def _layer_lost_once(real):
 LAYER_LOST_ONCE = Fault(
     name="layer-lost-once",
     numbers=(71,),
-    what="the gradient of one layer is lost in one update",
+    what="the gradient of one layer is lost in one step",
     plant=lambda: patched("truing.learner.step:clip_and_step", _layer_lost_once),
     expected=("OPT009", "OPT014"),
     changes={"grpo.steps": 6},
@@ -236,7 +236,7 @@ ROW_TWICE = Fault(
 
 
 AT_step_twice_once = 7
-"""The fourth update of GRPO, after three of supervised fine-tuning."""
+"""The fourth step of GRPO, after three of supervised fine-tuning."""
 
 
 def _step_twice_once(real):
@@ -261,7 +261,7 @@ STEP_TWICE_ONCE = Fault(
 
 
 AT_weight_doubled_once = 7
-"""The fourth update of GRPO, after three of supervised fine-tuning."""
+"""The fourth step of GRPO, after three of supervised fine-tuning."""
 
 
 def _weight_doubled_once(real):
@@ -278,7 +278,7 @@ def _weight_doubled_once(real):
 WEIGHT_DOUBLED_ONCE = Fault(
     name="weight-doubled-once",
     numbers=(71,),
-    what="the gradient of one weight counts twice in one update",
+    what="the gradient of one weight counts twice in one step",
     plant=lambda: patched("truing.learner.step:clip_and_step", _weight_doubled_once),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},

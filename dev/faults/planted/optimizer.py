@@ -10,7 +10,7 @@ from dev.faults.fault import Fault, patched
 CAP_FOR_EVER = Fault(
     name="cap-for-ever",
     numbers=(73,),
-    what="a cap on the KL skips every update",
+    what="a cap on the KL skips every step",
     plant=nullcontext,
     expected=("OPT013",),
     changes={"kl.cap": 1e-6, "kl.cap_action": "skip", "grpo.steps": 12},
@@ -203,7 +203,7 @@ WEIGHTS_NOT_RESTORED = Fault(
 
 
 AT = 7
-"""The fourth update of GRPO, after three of supervised fine-tuning."""
+"""The fourth step of GRPO, after three of supervised fine-tuning."""
 
 
 def _weights_written_once(real):

@@ -5,9 +5,9 @@ from dev.faults.planted.later_steps import CRITIC, INNER
 from truing.learner.optimizer import gradient_norm
 
 
-def _number(update_name):
+def _number(step_name):
     """Return the number of an optimizer step within its step."""
-    return int(update_name.rpartition(" ")[2])
+    return int(step_name.rpartition(" ")[2])
 
 
 def _stepped(make):
@@ -15,11 +15,11 @@ def _stepped(make):
 
 
 def _at_half_rate_later(real):
-    def clip_and_step(optimizer, max_norm, update_name, *parts):
+    def clip_and_step(optimizer, max_norm, step_name, *parts):
         rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
-            group["lr"] /= 2 if _number(update_name) else 1
-        norms = real(optimizer, max_norm, update_name, *parts)
+            group["lr"] /= 2 if _number(step_name) else 1
+        norms = real(optimizer, max_norm, step_name, *parts)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
         return norms
@@ -38,9 +38,9 @@ RATE_HALVED_WITHIN_STEP = Fault(
 
 
 def _clipped_last(real):
-    def clip_and_step(optimizer, max_norm, update_name, *parts):
-        earlier = "grpo" in update_name and _number(update_name) < 3
-        return real(optimizer, 1e9 if earlier else max_norm, update_name, *parts)
+    def clip_and_step(optimizer, max_norm, step_name, *parts):
+        earlier = "grpo" in step_name and _number(step_name) < 3
+        return real(optimizer, 1e9 if earlier else max_norm, step_name, *parts)
 
     return clip_and_step
 
@@ -56,9 +56,9 @@ CLIP_IN_LAST_OPTIMIZER_STEP_ALONE = Fault(
 
 
 def _policy_clipped(real):
-    def clip_and_step(optimizer, max_norm, update_name, *parts):
+    def clip_and_step(optimizer, max_norm, step_name, *parts):
         of_critic = [float(gradient_norm(part)) for part in parts[1:]]
-        return [*real(optimizer, max_norm, update_name, parts[0]), *of_critic]
+        return [*real(optimizer, max_norm, step_name, parts[0]), *of_critic]
 
     return clip_and_step
 

@@ -61,20 +61,20 @@ RANK_OTHER_DATA = Fault(
 
 
 def _rank_other_draws(real):
-    def attempts_of(tasks, group_size, context, key):
-        attempts = real(tasks, group_size, context, key)
-        for attempt in attempts:
-            attempt.key = (*attempt.key, "second rank")
-        return attempts
+    def rollouts_of(tasks, group_size, context, key):
+        rollouts = real(tasks, group_size, context, key)
+        for rollout in rollouts:
+            rollout.key = (*rollout.key, "second rank")
+        return rollouts
 
-    return attempts_of
+    return rollouts_of
 
 
 RANK_OTHER_DRAWS = Fault(
     name="rank-other-draws",
     numbers=(95,),
     what="one rank samples with other random numbers",
-    plant=lambda: patched("truing.rollouts.collect:_start_attempts", _rank_other_draws),
+    plant=lambda: patched("truing.rollouts.collect:_start_rollouts", _rank_other_draws),
     expected=("DST001",),
     changes={"trainer.ranks": 2, "stages": ["grpo"]},
     on_ranks=(1,),

@@ -18,7 +18,7 @@ CLIP_SHARE_WITHOUT_SIGN = Fault(
     name="clip-share-without-sign",
     numbers=(59,),
     what="the clipped share ignores the sign of the advantage",
-    plant=lambda: patched("truing.metrics.update:clip_mask", _clip_share_without_sign),
+    plant=lambda: patched("truing.metrics.step:clip_mask", _clip_share_without_sign),
     expected=("RAT006",),
     changes={"grpo.inner_epochs": 4, "grpo.learning_rate": 0.01, "sft.steps": 10},
 )

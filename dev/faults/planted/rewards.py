@@ -11,14 +11,14 @@ from truing.types.status import Status
 
 
 def generous(rollout, task):
-    """Return 1 for an attempt cut at the limit."""
+    """Return 1 for a rollout cut at the limit."""
     return float(rollout.status == "truncated")
 
 
 CUT_ONES_REWARDED = Fault(
     name="cut-ones-rewarded",
     numbers=(16,),
-    what="cut attempts earn the full reward",
+    what="cut rollouts earn the full reward",
     plant=nullcontext,
     expected=("RWD001",),
     changes={"sft.steps": 12, "grpo.group_size": 16},
@@ -96,7 +96,7 @@ def _with(rollout, reward):
 GROUP_PAID = Fault(
     name="group-paid",
     numbers=(45,),
-    what="every attempt gets the mean reward of its group, and so do the parts of its reward",
+    what="every rollout gets the mean reward of its group, and so do the parts of its reward",
     plant=lambda: patched("truing.rollouts.sampler:collect", _group_paid),
     expected=("RWD002",),
 )
@@ -169,7 +169,7 @@ def _rewards_on_other_rows(real):
 REWARDS_ON_OTHER_ROWS = Fault(
     name="rewards-on-other-rows",
     numbers=(45,),
-    what="rewards are one row off their attempts",
+    what="rewards are one row off their rollouts",
     plant=lambda: patched("truing.rollouts.sampler:collect", _rewards_on_other_rows),
     expected=("RWD002",),
 )

@@ -13,7 +13,7 @@ from truing.types.token import Excluded
 ALL_CUT_AND_MASKED = Fault(
     name="all-cut-and-masked",
     numbers=(72,),
-    what="no token is trained: every attempt is cut, and the gate masks cut attempts",
+    what="no token is trained: every rollout is cut, and the gate masks cut rollouts",
     plant=nullcontext,
     expected=("MSK009",),
     changes={
@@ -24,7 +24,7 @@ ALL_CUT_AND_MASKED = Fault(
 )
 
 
-def _bad_attempts_masked(real):
+def _bad_rollouts_masked(real):
     def gated(samples, rollouts, setting):
         return [
             without_policy_term(sample, Excluded.STRUCTURE) if sample.reward < 0.2 else sample
@@ -34,11 +34,11 @@ def _bad_attempts_masked(real):
     return gated
 
 
-BAD_ATTEMPTS_MASKED = Fault(
-    name="bad-attempts-masked",
+BAD_ROLLOUTS_MASKED = Fault(
+    name="bad-rollouts-masked",
     numbers=(60,),
-    what="attempts that failed are masked whole",
-    plant=lambda: patched("truing.rollouts.step_samples:_without_truncated", _bad_attempts_masked),
+    what="rollouts that failed are masked whole",
+    plant=lambda: patched("truing.rollouts.step_samples:_without_truncated", _bad_rollouts_masked),
     expected=("MSK006", "MSK002"),
 )
 

@@ -14,14 +14,14 @@ def _observed(change):
     def make(real):
         before = []
 
-        def observe(attempt, chat, replies, *args):
+        def observe(rollout, chat, replies, *args):
             given = change(replies, before[-1] if before else replies)
             before.append(replies)
-            return real(attempt, chat, given, *args)
+            return real(rollout, chat, given, *args)
 
         return observe
 
-    return patched("truing.rollouts.attempt:Attempt.observe", make)
+    return patched("truing.rollouts.running_rollout:RunningRollout.observe", make)
 
 
 REPLIES_OF_NEIGHBOURS = Fault(
@@ -72,12 +72,12 @@ RESULTS_EXCHANGED = Fault(
 
 
 def _outcomes_exchanged(real):
-    def read_outcomes(attempts, context, workers):
-        real(attempts, context, workers)
-        ended = [attempt for attempt in attempts if attempt.outcome]
-        outcomes = [attempt.outcome for attempt in ended]
-        for attempt, outcome in zip(ended, outcomes[1:] + outcomes[:1], strict=True):
-            attempt.outcome = outcome
+    def read_outcomes(rollouts, context, workers):
+        real(rollouts, context, workers)
+        ended = [rollout for rollout in rollouts if rollout.outcome]
+        outcomes = [rollout.outcome for rollout in ended]
+        for rollout, outcome in zip(ended, outcomes[1:] + outcomes[:1], strict=True):
+            rollout.outcome = outcome
 
     return read_outcomes
 
@@ -97,17 +97,17 @@ def _requested(change):
     """Give the engine other ids before later turns."""
 
     def make(real):
-        def request(source, attempt):
-            asked = real(source, attempt)
-            return replace(asked, prompt_ids=change(asked.prompt_ids, attempt)) if attempt.turns else asked
+        def request(source, rollout):
+            asked = real(source, rollout)
+            return replace(asked, prompt_ids=change(asked.prompt_ids, rollout)) if rollout.turns else asked
 
         return request
 
     return patched("truing.rollouts.turn_sources:PolicyTurns.request", make)
 
 
-def _without_reply(ids, attempt):
-    return torch.cat([ids[: -len(attempt.context.token_ids)], ids[-4:]])
+def _without_reply(ids, rollout):
+    return torch.cat([ids[: -len(rollout.context.token_ids)], ids[-4:]])
 
 
 REPLY_NOT_GIVEN = Fault(
@@ -124,7 +124,7 @@ PROMPT_LOSES_ITS_START = Fault(
     name="prompt-loses-its-start",
     numbers=(113,),
     what="the engine reads later turns without the first eight ids of the prompt",
-    plant=lambda: _requested(lambda ids, attempt: ids[8:]),
+    plant=lambda: _requested(lambda ids, rollout: ids[8:]),
     expected=("TOK001",),
     changes=CALLS,
 )
@@ -134,7 +134,7 @@ LINE_LOST_IN_PROMPT = Fault(
     name="line-lost-in-prompt",
     numbers=(113,),
     what="the engine reads later turns without one line break that the trained sample has",
-    plant=lambda: _requested(lambda ids, attempt: _without_last(ids, 10)),
+    plant=lambda: _requested(lambda ids, rollout: _without_last(ids, 10)),
     expected=("TOK001",),
     changes=CALLS,
 )

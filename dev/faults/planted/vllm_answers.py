@@ -138,7 +138,7 @@ def _vllm_answers_exchanged_in_groups(real):
 VLLM_ANSWERS_EXCHANGED_IN_GROUPS = Fault(
     name="vllm-answers-exchanged-in-groups",
     numbers=(81,),
-    what="answers of two attempts at one task are exchanged",
+    what="answers of two rollouts at one task are exchanged",
     plant=lambda: patched("dev.faults.fake_vllm.app:FakeServer.sample", _vllm_answers_exchanged_in_groups),
     expected=("SMP009",),
     changes=VLLM_LORA,

@@ -3,7 +3,7 @@
     python -m dev.measure.chaos [--minutes 10] [--kills 500] [--only "ppo lora"] [--seed 0]
 
 Each run is killed by SIGKILL at a write of its record or checkpoints, or at a random moment, also while it
-is resumed. After each kill every reader opens the run directory, and no recorded update may be lost; at its
+is resumed. After each kill every reader opens the run directory, and no recorded step may be lost; at its
 end weights, records and events are those of a run without kills. In some starts all writes from one on fail
 instead, as on a full disk. First a run is disturbed by signals, a full disk, a clock that jumps and others
 (not with --only). Exit code 1: something did not hold.

@@ -16,7 +16,7 @@ from dev.measure.chaos.write_points import FAILURES, Plan
 from truing.learner.checkpoint import find_newest
 from truing.record import RunReader
 
-Updates = set[tuple[str, int]]
+Steps = set[tuple[str, int]]
 """Stages and steps."""
 
 AGAIN = 0.8
@@ -76,7 +76,7 @@ class Variant:
         self.writes, self.duration = max(count for (count,) in end.of_kind("writes")), end.seconds
         saved = [event.payload for event in RunReader(self.reference).events() if event.kind == "checkpoint"]
         if len({each["weight_digest"] for each in saved}) < len({each["name"] for each in saved}):
-            raise RuntimeError(f"an update of {self.name} changes no weight, so its loss would not show")
+            raise RuntimeError(f"a step of {self.name} changes no weight, so its loss would not show")
 
     def kill_one_run(self) -> None:
         """Train a run that is killed, resumed, perhaps killed again, and resumed to its end."""
@@ -159,8 +159,8 @@ class Variant:
             )
 
 
-def kept_by_checkpoint(run: Path, announced: Updates, stages: Sequence[str]) -> Updates:
-    """Return the updates that a run resumes after: those of its newest checkpoint."""
+def kept_by_checkpoint(run: Path, announced: Steps, stages: Sequence[str]) -> Steps:
+    """Return the steps that a run resumes after: those of its newest checkpoint."""
     newest = find_newest(run / "checkpoints")
     if newest is None:
         return set()
@@ -168,8 +168,8 @@ def kept_by_checkpoint(run: Path, announced: Updates, stages: Sequence[str]) -> 
     return _before(announced, stages, stage, int(count))
 
 
-def recorded(announced: Updates, end: End, stages: Sequence[str]) -> Updates:
-    """Return the updates that a run has said to be recorded and not undone since."""
+def recorded(announced: Steps, end: End, stages: Sequence[str]) -> Steps:
+    """Return the steps that a run has said to be recorded and not undone since."""
     known = set(announced)
     for kind, *place in end.messages:
         if kind == "step":
@@ -179,10 +179,10 @@ def recorded(announced: Updates, end: End, stages: Sequence[str]) -> Updates:
     return known
 
 
-def _before(updates: Updates, stages: Sequence[str], stage: str, step: int) -> Updates:
-    """Return the updates before one of a stage: the stages after it are undone with it."""
+def _before(steps: Steps, stages: Sequence[str], stage: str, step: int) -> Steps:
+    """Return the steps before one of a stage: the stages after it are undone with it."""
     place = (stages.index(stage), step)
-    return {each for each in updates if (stages.index(each[0]), each[1]) < place}
+    return {each for each in steps if (stages.index(each[0]), each[1]) < place}
 
 
 def campaign(folder: Path, names: list[str], seed: int) -> Iterator[Variant]:

@@ -26,7 +26,7 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What is done to a run after some updates, and how it must end."""
+    """What is done to a run after some steps, and how it must end."""
 
     name: str
     disturb: Callable[[Path], None]  # gets the run directory; limits hold for this process only

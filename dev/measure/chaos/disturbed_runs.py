@@ -15,7 +15,7 @@ from truing.errors import TruingError
 
 VARIANT = "sft grpo"
 AFTER = 3
-"""Updates after which a run is disturbed."""
+"""Steps after which a run is disturbed."""
 
 NOT_PERMITTED = "not run: this system does not permit mounts"
 
@@ -68,7 +68,7 @@ def _disturbed(send: Send, disturbance: Disturbance, place: Path, reference: Pat
 
 
 def _first_start(send: Send, disturbance: Disturbance, run: Path) -> None:
-    """Train, and disturb the run after some updates; end as `truing train` does."""
+    """Train, and disturb the run after some steps; end as `truing train` does."""
     steps = 0
 
     def on_event(kind: str, facts: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ def _record(run: Path) -> None:
 
 
 def _check(run: Path) -> None:
-    if RunReader(run).steps():  # a run without updates has nothing to judge
+    if RunReader(run).steps():  # a run without steps has nothing to judge
         diagnose_run(run)
 
 
@@ -57,16 +57,16 @@ READERS: Mapping[str, Callable[[Path], None]] = {
 
 
 def unread(run: Path, announced: Collection[tuple[str, int]]) -> list[str]:
-    """Return what does not hold of a run directory after a kill: what no reader opens, and lost updates.
+    """Return what does not hold of a run directory after a kill: what no reader opens, and lost steps.
 
     A run that was killed before ``run.json`` has not begun.
 
     Args:
         run: the run directory.
-        announced: updates of which the run had said that they are recorded.
+        announced: steps of which the run had said that they are recorded.
     """
     if not (run / "run.json").exists():
-        return [f"{len(announced)} updates are lost"] if announced else []
+        return [f"{len(announced)} steps are lost"] if announced else []
     problems = []
     for name, read in READERS.items():
         try:
@@ -75,4 +75,4 @@ def unread(run: Path, announced: Collection[tuple[str, int]]) -> list[str]:
             problems.append(f"{name}: {error!r}")
     recorded = {(step.stage, step.step) for step in RunReader(run).steps()}
     lost = sorted(set(announced) - recorded)
-    return problems + ([f"updates {lost} are lost"] if lost else [])
+    return problems + ([f"steps {lost} are lost"] if lost else [])

@@ -19,17 +19,17 @@ RESTART_EVENTS = ("resumed", "memory", "stage", "numbers", "stopped")
 def differences(reference: Path, run: Path) -> list[str]:
     """Return in what two finished runs differ."""
     return [
-        *_different_updates(reference, run),
+        *_different_steps(reference, run),
         *_different_events(reference, run),
         *_different_files(reference, run),
     ]
 
 
-def _different_updates(reference: Path, run: Path) -> Iterator[str]:
+def _different_steps(reference: Path, run: Path) -> Iterator[str]:
     one, other = RunReader(reference), RunReader(run)
     steps, others = one.steps(), other.steps()
     if [(step.stage, step.step) for step in steps] != [(step.stage, step.step) for step in others]:
-        yield f"the updates are {[(step.stage, step.step) for step in others]}"
+        yield f"the steps are {[(step.stage, step.step) for step in others]}"
         return
     for step, twin in zip(steps, others, strict=True):
         place, lines = f"{step.stage} {step.step}", [_line(step), _line(twin)]

@@ -19,7 +19,7 @@ NO_PLAN = Plan()
 def first_start(send: Send, name: str, run: Path, plan: Plan = NO_PLAN) -> None:
     """Train a new run of a variant.
 
-    Sends ``begins``, ``step`` for each recorded update, the effect at the write of the plan, ``error`` if it
+    Sends ``begins``, ``step`` for each recorded step, the effect at the write of the plan, ``error`` if it
     ends by one, and ``trained`` and ``writes`` at the end.
     """
     send("begins")

@@ -83,7 +83,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 """By name, what each changes in ``BASE``."""
 
 UNSTABLE = "0/grpo/2, optimizer step 0"
-"""The update whose gradient is not finite in the run that is rolled back, at its first learning rate."""
+"""The step whose gradient is not finite in the run that is rolled back, at its first learning rate."""
 
 
 def table_of(name: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def is_exact(name: str) -> bool:
 
 
 def surroundings(name: str) -> AbstractContextManager[object]:
-    """Return the context that a variant is trained in: fake servers, an unstable update."""
+    """Return the context that a variant is trained in: fake servers, an unstable step."""
     stack = ExitStack()
     if "engine" in VARIANTS[name]:
         stack.enter_context(fake_vllm())
@@ -114,7 +114,7 @@ def surroundings(name: str) -> AbstractContextManager[object]:
 
 
 def _not_finite(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the gradient of one update NaN as long as its learning rate is high."""
+    """Make the gradient of one step NaN as long as its learning rate is high."""
 
     def clip_and_step(optimizer: torch.optim.Optimizer, max_norm: float, name: str, *parts: Any) -> Any:
         if UNSTABLE in name and optimizer.param_groups[0]["lr"] > GRPO["learning_rate"] / 2:

@@ -45,15 +45,15 @@ def of_all_weights(folders: Folders, dtype: str) -> Iterator[Fault]:
     yield fault("rows shuffled in one layer", with_tensor(up, lambda w: w.roll(7, 0)))
     yield fault("gate and up exchanged", exchanged)
     yield fault("a square matrix transposed", with_tensor(square, lambda w: w.T.contiguous()))
-    yield fault("half of the update", lambda: between(folders, 0.5))
-    yield fault("the update applied twice", lambda: between(folders, 2.0))
+    yield fault("half of the change", lambda: between(folders, 0.5))
+    yield fault("the change applied twice", lambda: between(folders, 2.0))
     yield fault("rounded to float8 on the way", lambda: rounded(folders, torch.float8_e4m3fn))
     yield fault("prefix cache not dropped", folders.weights, True)
     if dtype == "float32":
         yield fault("rounded to bfloat16 on the way", lambda: rounded(folders, torch.bfloat16))
     else:
-        yield Fault("healthy, bfloat16 loses the update", dtype, nearly, before, lambda: nearly)
-        yield Fault("stale, bfloat16 loses the update", dtype, nearly, before, lambda: before)
+        yield Fault("healthy, bfloat16 loses the change", dtype, nearly, before, lambda: nearly)
+        yield Fault("stale, bfloat16 loses the change", dtype, nearly, before, lambda: before)
 
 
 def of_adapters(folders: Folders, dtype: str) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, 
 from truing.models.tiny import byte_tokenizer
 
 MOVED, NEARLY, ADAPTED = 0.02, 1e-4, 0.02
-"""How far an update moves a weight, of its deviation; one that bfloat16 loses; and the deviation of B."""
+"""How far a step moves a weight, of its deviation; one that bfloat16 loses; and the deviation of B."""
 
 TARGETS = ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -69,7 +69,7 @@ class Folders:
 
 
 def moved(model: PreTrainedModel, seed: int, by: float) -> PreTrainedModel:
-    """Return a model whose weights an update moved, in a direction of its own."""
+    """Return a model whose weights a step moved, in a direction of its own."""
     changed, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
     for parameter in changed.parameters():
         noise = torch.randn(parameter.shape, generator=generator)

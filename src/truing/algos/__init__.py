@@ -1,6 +1,6 @@
 """The algorithms, by the name of the stage in a recipe."""
 
-from truing.algos.base import Algorithm, LossTerm, UpdateConfig
+from truing.algos.base import Algorithm, LossTerm, StepConfig
 from truing.algos.grpo import GRPO
 from truing.algos.ppo import PPO
 from truing.algos.reinforce import REINFORCE
@@ -17,4 +17,4 @@ ALGORITHMS: dict[str, Algorithm] = {
     "ppo": PPO,
 }
 
-__all__ = ["ALGORITHMS", "Algorithm", "LossTerm", "UpdateConfig"]
+__all__ = ["ALGORITHMS", "Algorithm", "LossTerm", "StepConfig"]

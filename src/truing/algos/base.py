@@ -22,7 +22,7 @@ from truing.types.sample import Sample
 
 
 @dataclass(frozen=True)
-class UpdateConfig:
+class StepConfig:
     """The configuration of a step: the table of its stage, and the tables that all policy stages share."""
 
     stage: Any
@@ -33,7 +33,7 @@ class UpdateConfig:
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, stage: str) -> "UpdateConfig":
+    def from_recipe(cls, recipe: Recipe, stage: str) -> "StepConfig":
         """Return the configuration of a stage; ``learner/coefficients.py`` sets the weights of a step."""
         tables = (recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates, recipe.correction)
         return cls(recipe.stage(stage), *tables)
@@ -61,13 +61,13 @@ class Algorithm:
     """The data that a step starts from."""
     to_samples: Callable[[Sequence[Rollout], Any, MaskPolicy], list[Sample]]
     """Rollouts → samples, by the stage's table and the mask policy."""
-    needs_reference: Callable[[UpdateConfig], bool]
+    needs_reference: Callable[[StepConfig], bool]
     """Whether advantages or a loss term need the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]
     """The policy loss by the stage's table, or None."""
     critic: Callable[[Any], Literal["", "head", "separate"]]
     """The critic by the stage's table; "" is none."""
-    compute_advantages: Callable[[Sequence[Sample], UpdateConfig], list[Sample]]
+    compute_advantages: Callable[[Sequence[Sample], StepConfig], list[Sample]]
     """Samples with advantages, as new objects."""
-    terms: Callable[[UpdateConfig], tuple[LossTerm, ...]]
+    terms: Callable[[StepConfig], tuple[LossTerm, ...]]
     """The terms of the loss."""

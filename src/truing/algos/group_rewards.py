@@ -6,14 +6,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import StepConfig
 from truing.algos.trajectories import kl_cost, shaped_reward
 from truing.types.sample import Sample
 
 
-def rewards_and_groups(
-    rollouts: Mapping[str, Sequence[Sample]], config: UpdateConfig
-) -> tuple[Tensor, Tensor]:
+def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], config: StepConfig) -> tuple[Tensor, Tensor]:
     """Return each rollout's reward less its KL penalty, and the number of its group: two [R]."""
     firsts = [parts[0] for parts in rollouts.values()]
     number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}

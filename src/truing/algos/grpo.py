@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import StepConfig
 from truing.algos.group_rewards import broadcast_advantages, rewards_and_groups, with_turn_advantages
 from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import group_by_rollout, kl_cost
@@ -20,7 +20,7 @@ from truing.ops.advantages import group_advantages, turn_returns
 from truing.types.sample import Sample
 
 
-def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], config: StepConfig) -> list[Sample]:
     """Return samples with one advantage per rollout, or one per turn, on the trained tokens."""
     cfg, rollouts = config.stage, group_by_rollout(samples)
     rewards_R, group_R = rewards_and_groups(rollouts, config)

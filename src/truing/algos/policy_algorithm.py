@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from truing.algos.base import Algorithm, LossTerm, UpdateConfig
+from truing.algos.base import Algorithm, LossTerm, StepConfig
 from truing.algos.flatten import flatten
 from truing.algos.loss_terms import entropy_term, is_demonstration, kl_term, policy_term, supervised_term
 from truing.config import PolicyStage
@@ -14,11 +14,11 @@ from truing.types.sample import Sample
 
 
 def policy_algorithm(
-    compute_advantages: Callable[[Sequence[Sample], UpdateConfig], list[Sample]],
+    compute_advantages: Callable[[Sequence[Sample], StepConfig], list[Sample]],
 ) -> Algorithm:
     """Return the algorithm with these advantages for rollouts; demonstrations stay unchanged."""
 
-    def rollout_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
+    def rollout_advantages(samples: Sequence[Sample], config: StepConfig) -> list[Sample]:
         demonstrations = [sample for sample in samples if is_demonstration(sample)]
         sampled = [sample for sample in samples if not is_demonstration(sample)]
         return compute_advantages(sampled, config) + demonstrations
@@ -34,7 +34,7 @@ def policy_algorithm(
     )
 
 
-def policy_terms(config: UpdateConfig) -> tuple[LossTerm, ...]:
+def policy_terms(config: StepConfig) -> tuple[LossTerm, ...]:
     """Return the policy term, and the other terms with a weight above 0."""
     policy_objective = objective(config.stage)
     terms = [policy_term(policy_objective, config.gates, config.correction)]

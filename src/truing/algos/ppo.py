@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from truing.algos.base import LossTerm, UpdateConfig
+from truing.algos.base import LossTerm, StepConfig
 from truing.algos.loss_terms import value_term
 from truing.algos.policy_algorithm import policy_algorithm, policy_terms
 from truing.algos.trajectories import Trajectories
@@ -15,7 +15,7 @@ from truing.ops.returns import gae
 from truing.types.sample import Sample
 
 
-def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], config: StepConfig) -> list[Sample]:
     """Return samples with an advantage and a return per token.
 
     Returns use advantages before whitening. Whitening is over the whole step: within a trajectory it would
@@ -39,7 +39,7 @@ def _bootstrap_values(trajectories: Trajectories, cfg: PpoConfig) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def terms(config: UpdateConfig) -> tuple[LossTerm, ...]:
+def terms(config: StepConfig) -> tuple[LossTerm, ...]:
     """Return the terms of all policy algorithms, and the critic's."""
     return (*policy_terms(config), value_term(config.stage.value_coef, config.stage.value_clip))
 

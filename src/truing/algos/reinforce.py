@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import StepConfig
 from truing.algos.group_rewards import rewards_and_groups
 from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import Trajectories, group_by_rollout
@@ -14,7 +14,7 @@ from truing.ops.returns import discounted_returns
 from truing.types.sample import Sample
 
 
-def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], config: StepConfig) -> list[Sample]:
     """Return samples with an advantage and a return per token."""
     cfg, trajectories = config.stage, Trajectories.from_samples(samples, config)
     returns_RT = discounted_returns(trajectories.reward_RT, trajectories.mask_RT, cfg.gamma)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import StepConfig
 from truing.algos.group_rewards import broadcast_advantages, rewards_and_groups
 from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import group_by_rollout
@@ -10,7 +10,7 @@ from truing.ops.advantages import leave_one_out
 from truing.types.sample import Sample
 
 
-def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], config: StepConfig) -> list[Sample]:
     """Return samples with one advantage per rollout, on the trained tokens."""
     rollouts = group_by_rollout(samples)
     return broadcast_advantages(samples, rollouts, leave_one_out(*rewards_and_groups(rollouts, config)))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import StepConfig
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
 from truing.ops.overlong_penalty import overlong_fraction
@@ -33,7 +33,7 @@ class Trajectories:
     """float64, the reward of each token; 0 outside ``mask_RT``."""
 
     @classmethod
-    def from_samples(cls, samples: Sequence[Sample], config: UpdateConfig) -> "Trajectories":
+    def from_samples(cls, samples: Sequence[Sample], config: StepConfig) -> "Trajectories":
         """Return the trajectories of all rollouts in ``samples``."""
         rollouts = list(group_by_rollout(samples).values())
         return cls(
@@ -99,7 +99,7 @@ def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
     return reward
 
 
-def token_rewards(parts: Sequence[Sample], config: UpdateConfig) -> Tensor:
+def token_rewards(parts: Sequence[Sample], config: StepConfig) -> Tensor:
     """Return the reward of each token of a rollout, its samples concatenated: [T] float64.
 
     The reward of a turn is at its last SAMPLED token (or the last one before, or else the first), the rest

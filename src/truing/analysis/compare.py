@@ -49,7 +49,7 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class UpdateDifference:
+class StepDifference:
     """The first difference of two steps that should be equal."""
 
     stage: str
@@ -77,8 +77,8 @@ class Comparison:
 
     recipe: tuple[Delta, ...]
     facts: tuple[Delta, ...]
-    same_updates: int  # before the first difference
-    first_difference: UpdateDifference | None
+    same_steps: int  # before the first difference
+    first_difference: StepDifference | None
     beside: tuple[ComparedValue, ...] = ()  # results, if the runs differ
     gains: tuple[Gain, ...] = ()  # shared evaluations, second − first
     seeds: str = ""  # a note about the seeds
@@ -101,10 +101,10 @@ def compare(first: Path, second: Path) -> Comparison:
         each.refresh()
     with as_record_error(f"{first} or {second}"):
         recipe, facts = config_differences(*runs)
-        same_updates, difference = first_difference(*runs)
+        same_steps, difference = first_difference(*runs)
         results = () if difference is None else side_by_side(*runs)
         gains = paired_gains(*runs)
-        return Comparison(recipe, facts, same_updates, difference, results, gains, seed_note(*runs))
+        return Comparison(recipe, facts, same_steps, difference, results, gains, seed_note(*runs))
 
 
 def config_differences(
@@ -120,30 +120,30 @@ def config_differences(
 
 
 def first_difference(
-    first: IncrementalReader, second: IncrementalReader, max_updates: int | None = None
-) -> tuple[int, UpdateDifference | None]:
-    """Return the number of equal steps and the first difference, within ``max_updates``."""
+    first: IncrementalReader, second: IncrementalReader, max_steps: int | None = None
+) -> tuple[int, StepDifference | None]:
+    """Return the number of equal steps and the first difference, within ``max_steps``."""
     counts = [len(run.columns) for run in (first, second)]
     shorter = min(counts)
-    limit = shorter if max_updates is None else min(max_updates, shorter)
+    limit = shorter if max_steps is None else min(max_steps, shorter)
     for index in range(limit):
         row, other = (run.steps_reader.step_row(index) for run in (first, second))
         if (row.stage, row.step) != (other.stage, other.step):
             places = [f"{each.stage} {each.step + 1}" for each in (row, other)]
-            return index, UpdateDifference(row.stage, row.step, "order of steps", places[0], places[1])
-        if difference := _update_difference(first.reader.table(row), second.reader.table(other)):
+            return index, StepDifference(row.stage, row.step, "order of steps", places[0], places[1])
+        if difference := _step_difference(first.reader.table(row), second.reader.table(other)):
             return index, difference
     if limit == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
-        return shorter, UpdateDifference(longer.stage, longer.step, "number of steps", counts[0], counts[1])
+        return shorter, StepDifference(longer.stage, longer.step, "number of steps", counts[0], counts[1])
     return limit, None
 
 
 def first_text_difference(
-    first: IncrementalReader, second: IncrementalReader, start: int, max_updates: int
+    first: IncrementalReader, second: IncrementalReader, start: int, max_steps: int
 ) -> TextDifference | None:
     """Return the first sample of one name and task whose tokens differ, among steps from ``start`` on."""
-    end = min(start + max_updates, len(first.columns), len(second.columns))
+    end = min(start + max_steps, len(first.columns), len(second.columns))
     for index in range(start, end):
         pair = [run.steps_reader.step_row(index) for run in (first, second)]
         locations = [(row.stage, row.step) for row in pair]
@@ -161,7 +161,7 @@ def first_text_difference(
     return None
 
 
-def _update_difference(first: StepTable, second: StepTable) -> UpdateDifference | None:
+def _step_difference(first: StepTable, second: StepTable) -> StepDifference | None:
     """Return the first stream (in order of computation) or fact in which two steps differ."""
     location = first.stage, first.step
     ids = [sample.sample_id for sample in first.samples], [sample.sample_id for sample in second.samples]
@@ -169,23 +169,23 @@ def _update_difference(first: StepTable, second: StepTable) -> UpdateDifference 
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
         values = ids if at is None else (ids[0][at], ids[1][at])
         here, there = (len(each) if at is None else each for each in values)
-        return UpdateDifference(*location, "samples", here, there)
+        return StepDifference(*location, "samples", here, there)
     for name in STREAMS:
         for i in range(len(first.samples)):
             if difference := _stream_difference(name, first, i, second, i):
                 return difference
     for one, other in zip(first.samples, second.samples, strict=True):
         if not _equal(one.reward, other.reward):
-            return UpdateDifference(*location, "reward", one.reward, other.reward, one.sample_id)
+            return StepDifference(*location, "reward", one.reward, other.reward, one.sample_id)
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
-        return UpdateDifference(*location, "weights after the step", weights[0], weights[1])
+        return StepDifference(*location, "weights after the step", weights[0], weights[1])
     return None
 
 
 def _stream_difference(
     name: str, table: StepTable, here: int, other: StepTable, there: int
-) -> UpdateDifference | None:
+) -> StepDifference | None:
     """Return the first token of a sample at which a stream differs."""
     first, second = _stream(table, here, name), _stream(other, there, name)
     length = min(len(first), len(second))
@@ -197,7 +197,7 @@ def _stream_difference(
     mine, theirs = (each[token].item() if token < len(each) else None for each in (first, second))
     count = len(differences) + abs(len(first) - len(second))
     sample_id = table.samples[here].sample_id
-    return UpdateDifference(table.stage, table.step, name, mine, theirs, sample_id, token, count)
+    return StepDifference(table.stage, table.step, name, mine, theirs, sample_id, token, count)
 
 
 def _stream(table: StepTable, index: int, name: str) -> Tensor:
@@ -241,20 +241,20 @@ def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         for delta in deltas:
             yield f"{name:<7} {delta.key}: {delta.first!r} | {delta.second!r}", "yellow"
     if comparison.first_difference is None:
-        updates = with_count(comparison.same_updates, "step is", "steps are")
-        yield f"all {updates} the same, token by token", "green"
+        steps = with_count(comparison.same_steps, "step is", "steps are")
+        yield f"all {steps} the same, token by token", "green"
     elif comparison.seeds_differ:
         yield SEEDS_DIFFER, "bold yellow"
     else:
-        yield from _difference_lines(comparison.first_difference, comparison.same_updates)
+        yield from _difference_lines(comparison.first_difference, comparison.same_steps)
     yield from side_by_side_lines(comparison.beside)
     yield from gain_lines(comparison.gains, comparison.seeds)
 
 
-def _difference_lines(difference: UpdateDifference, same_updates: int) -> Iterator[tuple[str, str]]:
+def _difference_lines(difference: StepDifference, same_steps: int) -> Iterator[tuple[str, str]]:
     """Yield the location of the first difference."""
-    if same_updates:
-        are = "step is" if same_updates == 1 else f"{same_updates} steps are"
+    if same_steps:
+        are = "step is" if same_steps == 1 else f"{same_steps} steps are"
         yield f"the first {are} the same, token by token", "green"
     sample = f" of sample {difference.sample_id}" if difference.sample_id else ""
     token = (

@@ -8,11 +8,11 @@ from typing import Any
 from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
 from truing.record.events import Event
-from truing.record.lost_updates import lost_updates
+from truing.record.lost_steps import lost_steps
 from truing.record.reader import RunReader, has_writer
+from truing.record.step_columns import StepColumns
 from truing.record.steps_reader import StepsReader, declared_numbers
 from truing.record.store import EVENTS, STEPS
-from truing.record.update_columns import UpdateColumns
 from truing.utils.format import with_count
 
 
@@ -43,12 +43,12 @@ class IncrementalReader:
         return value
 
     @property
-    def columns(self) -> UpdateColumns:
+    def columns(self) -> StepColumns:
         """The metrics of every step."""
         return self.steps_reader.columns
 
     @property
-    def missing_updates(self) -> list[str]:
+    def missing_steps(self) -> list[str]:
         """The lines that events.jsonl and steps.jsonl have lost, the latter by stage."""
         noted = self.steps_reader.step_row(len(self.columns) - 1).events if len(self.columns) else 0
         # steps are read after events: what is written may have come between
@@ -56,7 +56,7 @@ class IncrementalReader:
         lost = [f"{EVENTS} lacks {with_count(noted - known, 'line')}: restore it from a copy"]
         return (lost if known < noted else []) + [
             f"{STEPS} lacks {with_count(count, 'step')} of {stage}: restore it from a copy"
-            for stage, count in lost_updates(self.columns, self.events).items()
+            for stage, count in lost_steps(self.columns, self.events).items()
         ]
 
     def refresh(self) -> bool:

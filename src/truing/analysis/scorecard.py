@@ -13,7 +13,7 @@ from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.config import PolicyStage, Recipe
 from truing.record import Event
 from truing.record.malformed import as_record_error
-from truing.record.update_columns import UpdateColumns
+from truing.record.step_columns import StepColumns
 from truing.utils.format import with_count
 
 CriterionVerdict = Literal["pass", "fail", "fact", "not checked"]
@@ -49,25 +49,25 @@ class SuccessCriterion:
 
 
 def scorecard(
-    updates: UpdateColumns, recipe: Recipe, device: str, events: Sequence[Event] = ()
+    columns: StepColumns, recipe: Recipe, device: str, events: Sequence[Event] = ()
 ) -> list[SuccessCriterion]:
     """Return every criterion over the steps of policy stages.
 
     Args:
-        updates: of a run, in order; other stages are left out.
+        columns: of a run, in order; other stages are left out.
         recipe: of the run.
         device: `cpu` or `cuda`, which sets the rounding bounds.
         events: of the run.
     """
     with as_record_error("the run: its recipe and its steps"):
-        stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
+        stages = {name: recipe.stage(name) for name, _, _ in columns.stages}
         for name in stages:
-            updates = updates.without_first(name, fork_start(events, name))  # they are of the parent
+            columns = columns.without_first(name, fork_start(events, name))  # they are of the parent
     policy_stages = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
     once = [name for name in policy_stages if stages[name].inner_epochs * stages[name].minibatches == 1]
-    steps, single = updates.select_stages(policy_stages), updates.select_stages(once)
+    steps, single = columns.select_stages(policy_stages), columns.select_stages(once)
     precision = "bfloat16" if device == "cuda" else recipe.model.dtype
-    multiple = updates.select_stages(set(policy_stages) - set(once))
+    multiple = columns.select_stages(set(policy_stages) - set(once))
     return [
         _learnable(steps, recipe),
         _alignment(steps),
@@ -84,7 +84,7 @@ def scorecard(
     ]
 
 
-def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
+def _learnable(steps: StepColumns, recipe: Recipe) -> SuccessCriterion:
     shares, min_share = steps.known_values("tokens/learnable_share"), recipe.gates.min_trained_share
     verdict: CriterionVerdict = "fact" if shares else "not checked"
     if shares and min_share:
@@ -98,7 +98,7 @@ def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
     )
 
 
-def _alignment(steps: UpdateColumns) -> SuccessCriterion:
+def _alignment(steps: StepColumns) -> SuccessCriterion:
     shares = steps.known_values("alignment")
     return SuccessCriterion(
         "alignment",
@@ -109,7 +109,7 @@ def _alignment(steps: UpdateColumns) -> SuccessCriterion:
     )
 
 
-def _first_ratio(steps: UpdateColumns, recipe: Recipe, precision: str) -> SuccessCriterion:
+def _first_ratio(steps: StepColumns, recipe: Recipe, precision: str) -> SuccessCriterion:
     max_gaps = steps.known_values("mismatch/max_abs")
     verdict = _judge(max_gaps, max(max_gaps, default=0.0) <= MAX_MISMATCH_NATS[precision])
     dropout = bool(recipe.lora and recipe.lora.dropout)
@@ -122,7 +122,7 @@ def _first_ratio(steps: UpdateColumns, recipe: Recipe, precision: str) -> Succes
     )
 
 
-def _later_ratio(multiple: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
+def _later_ratio(multiple: StepColumns, single: StepColumns) -> SuccessCriterion:
     spreads, single_std = multiple.known_values("ratio/std"), single.known_values("ratio/std")
     text = f"std {_span(spreads, '{:.2g}')}" if spreads else "one optimizer step per step"
     return SuccessCriterion(
@@ -134,7 +134,7 @@ def _later_ratio(multiple: UpdateColumns, single: UpdateColumns) -> SuccessCrite
     )
 
 
-def _kl(steps: UpdateColumns, single: UpdateColumns, precision: str) -> SuccessCriterion:
+def _kl(steps: StepColumns, single: StepColumns, precision: str) -> SuccessCriterion:
     tokens, sequences = steps.known_values("kl_all/k3"), steps.known_values("kl_sequence/k1")
     first = [float(single.column("kl_all/k3")[start]) for _, start, _ in single.stages]
     starts = [kl for kl in first if not math.isnan(kl)]
@@ -147,7 +147,7 @@ def _kl(steps: UpdateColumns, single: UpdateColumns, precision: str) -> SuccessC
     )
 
 
-def _active(steps: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
+def _active(steps: StepColumns, single: StepColumns) -> SuccessCriterion:
     clipped, active = steps.known_values("clip/clipped_share"), steps.known_values("clip/active_share")
     first = single.known_values("clip/clipped_share")
     return SuccessCriterion(
@@ -159,7 +159,7 @@ def _active(steps: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
     )
 
 
-def _loss(steps: UpdateColumns) -> SuccessCriterion:
+def _loss(steps: StepColumns) -> SuccessCriterion:
     labels: list[str] = steps.loss_label.to_pylist()
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
     solved = steps.column("group/all_right_share").tolist()
@@ -177,7 +177,7 @@ def _loss(steps: UpdateColumns) -> SuccessCriterion:
     )
 
 
-def _tools(steps: UpdateColumns) -> SuccessCriterion:
+def _tools(steps: StepColumns) -> SuccessCriterion:
     valid, too_early = steps.known_values("tools/valid_share"), len(steps) < FIRST_CALL_STEPS
     shares = steps.column("tools/valid_share")[:FIRST_CALL_STEPS]
     any_valid = bool((shares > 0).any())
@@ -190,7 +190,7 @@ def _tools(steps: UpdateColumns) -> SuccessCriterion:
     )
 
 
-def _critic(steps: UpdateColumns) -> SuccessCriterion:
+def _critic(steps: StepColumns) -> SuccessCriterion:
     moves, explained = (
         steps.known_values("value/head_step"),
         steps.known_values("value/explained_variance"),
@@ -205,7 +205,7 @@ def _critic(steps: UpdateColumns) -> SuccessCriterion:
     )
 
 
-def _stability(steps: UpdateColumns, events: Sequence[str]) -> SuccessCriterion:
+def _stability(steps: StepColumns, events: Sequence[str]) -> SuccessCriterion:
     rollbacks, gave_up = events.count("rollback"), "gave_up" in events
     return SuccessCriterion(
         "stability",
@@ -231,7 +231,7 @@ def _evaluations(recipe: Recipe, policy_stages: Sequence[str], events: Sequence[
     )
 
 
-def _no_fault(steps: UpdateColumns, events: Sequence[Event]) -> SuccessCriterion:
+def _no_fault(steps: StepColumns, events: Sequence[Event]) -> SuccessCriterion:
     proven = [
         f"{each.payload['code']} at {each.payload['stage']} {each.payload['step'] + 1}"
         for each in current_events(events, "finding")

@@ -10,7 +10,7 @@ from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import read_estimate, read_pass_at
 from truing.analysis.incremental_reader import IncrementalReader
 
-LAST_UPDATES = 10
+LAST_STEPS = 10
 """Steps averaged at the end of a stage."""
 
 SHOWN_METRICS = (
@@ -59,7 +59,7 @@ def _metrics(run: IncrementalReader) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
     for stage, start, end in run.columns.stages:
         for name in SHOWN_METRICS:
-            values = run.columns.column(name)[start:end][-LAST_UPDATES:]
+            values = run.columns.column(name)[start:end][-LAST_STEPS:]
             if len(known := values[~np.isnan(values)]):
                 metrics[f"{stage} {name}"] = float(f"{known.mean():.4g}")
     return metrics
@@ -79,7 +79,7 @@ def _findings(run: IncrementalReader) -> dict[str, Any]:
 def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, str]]:
     """Yield each line with its style."""
     if pairs:
-        yield f"results (metrics: means over the last {LAST_UPDATES} steps of a stage):", "bold"
+        yield f"results (metrics: means over the last {LAST_STEPS} steps of a stage):", "bold"
     for pair in pairs:
         texts = ("–" if value is None else str(value) for value in (pair.first, pair.second))
         yield f"  {pair.name:<32} {' | '.join(texts)}", ""

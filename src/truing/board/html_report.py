@@ -17,7 +17,7 @@ from truing.board.views.tokens import WINDOW_TOKENS
 from truing.errors import RecordError, TruingError
 from truing.utils.jsonl import dump_json
 
-LAST_UPDATE_SAMPLES = 8
+LAST_STEP_SAMPLES = 8
 """Samples of the last step in the report, besides those with findings."""
 
 Question = tuple[str, dict[str, str]]
@@ -75,32 +75,31 @@ def _questions(board: Board, name: str) -> Iterator[Question]:
     for group in head["rooms"]:
         for chart in group["charts"]:
             yield "chart", run | {"chart": chart["name"]}
-    updates: dict[tuple[str, int], list[tuple[str, int]]] = {}  # samples of each step, with a token of each
+    steps: dict[tuple[str, int], list[tuple[str, int]]] = {}  # samples of each step, with a token of each
     for finding in head["findings"]:
         yield "rule", {"code": finding["code"]}
         if not finding["undone"]:
-            flagged = updates.setdefault((finding["stage"], finding["update"]), [])
+            flagged = steps.setdefault((finding["stage"], finding["step"]), [])
             flagged.append((finding["sample_id"], finding["start"]))
             flagged += [
-                (sample["sample"], sample["token"] or 0)
-                for sample in finding["samples"][:LAST_UPDATE_SAMPLES]
+                (sample["sample"], sample["token"] or 0) for sample in finding["samples"][:LAST_STEP_SAMPLES]
             ]
     last = [(span["stage"], span["end"] - span["start"] - 1 + span["first"]) for span in head["spans"][-1:]]
     for key in last:
-        updates.setdefault(key, [])
-    for key, samples in updates.items():
-        yield from _update_questions(
-            board, _update_query(name, *key), samples, LAST_UPDATE_SAMPLES if key in last else 0
+        steps.setdefault(key, [])
+    for key, samples in steps.items():
+        yield from _step_questions(
+            board, _step_query(name, *key), samples, LAST_STEP_SAMPLES if key in last else 0
         )
 
 
-def _update_questions(
+def _step_questions(
     board: Board, query: dict[str, str], flagged: Sequence[tuple[str, int]], last_count: int
 ) -> Iterator[Question]:
     """Yield a step, some of its samples with the tokens of findings, and their groups."""
-    yield "update", query
+    yield "step", query
     try:
-        samples_json = board.answer("update", query)["samples"]
+        samples_json = board.answer("step", query)["samples"]
     except TruingError:  # its page shows why
         yield "numbers", query
         return
@@ -116,8 +115,8 @@ def _update_questions(
         yield "group", query | {"group": group}
 
 
-def _update_query(run: str, stage: str, number: int) -> dict[str, str]:
-    return {"run": run, "stage": stage, "update": str(number)}
+def _step_query(run: str, stage: str, number: int) -> dict[str, str]:
+    return {"run": run, "stage": stage, "step": str(number)}
 
 
 def _data(value: Any) -> str:

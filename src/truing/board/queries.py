@@ -9,7 +9,7 @@ from truing.board.data.discovery import FolderIndex
 from truing.board.data.experiments import Experiments
 from truing.board.data.open_runs import OpenRuns
 from truing.board.data.run_view import RunView
-from truing.board.views import answers, audits, compare, forks, glossary, labs, prompts, rules, update
+from truing.board.views import answers, audits, compare, forks, glossary, labs, prompts, rules, step
 from truing.board.views import run as run_page
 from truing.board.views.overview import Overview
 from truing.errors import BadRequestError, RecordError
@@ -76,8 +76,8 @@ def _chart(run: RunView, query: Query) -> Any:
     return run_page.chart(run, required_text(query, "chart"), integer(query, "from", 1, minimum=1) - 1, end)
 
 
-def _update_of(query: Query) -> tuple[str, int]:
-    return required_text(query, "stage"), integer(query, "update", minimum=1)
+def _step_of(query: Query) -> tuple[str, int]:
+    return required_text(query, "stage"), integer(query, "step", minimum=1)
 
 
 RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {
@@ -85,12 +85,12 @@ RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {
     "chart": _chart,
     "curves": lambda run, _: run_page.curves(run),
     "number": lambda run, q: run_page.number(run, required_text(q, "number")),
-    "update": lambda run, q: update.update(run, *_update_of(q)),
-    "numbers": lambda run, q: update.update(run, *_update_of(q), samples=False),
-    "sample": lambda run, q: update.sample(
-        run, *_update_of(q), required_text(q, "sample"), integer(q, "token", 0)
+    "step": lambda run, q: step.step(run, *_step_of(q)),
+    "numbers": lambda run, q: step.step(run, *_step_of(q), samples=False),
+    "sample": lambda run, q: step.sample(
+        run, *_step_of(q), required_text(q, "sample"), integer(q, "token", 0)
     ),
-    "group": lambda run, q: update.group(run, *_update_of(q), required_text(q, "group")),
+    "group": lambda run, q: step.group(run, *_step_of(q), required_text(q, "group")),
     "tasks": prompts.tasks,
     "samples": prompts.samples,
     "answers": answers.answers,

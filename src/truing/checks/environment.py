@@ -16,7 +16,7 @@ SHOWN_CHARS = 160
 """Characters of a value that a finding shows."""
 
 
-def attempts_end(trial: TrialRun) -> CheckResult:
+def rollouts_end(trial: TrialRun) -> CheckResult:
     """Check that for any turns the environment replies, the episode ends and has a reward."""
     findings = []
     for episode in trial.episodes:

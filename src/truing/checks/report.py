@@ -23,7 +23,7 @@ TASKS_PER_SPLIT = 64
 SPLITS = "tasks can be used, and are each in one split"
 
 CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
-    "attempts can be played and graded": environment.attempts_end,
+    "rollouts can be played and graded": environment.rollouts_end,
     "the demonstration scores full": judged_rewards.demonstration_scores_full,
     "saying nothing does not score full": environment.empty_scores_less,
     "shuffled answers do not score full": environment.shuffled_score_less,

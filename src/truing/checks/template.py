@@ -176,7 +176,7 @@ def tools_are_shown(trial: TrialRun) -> CheckResult:
         try:
             chat = trial.context.chat.with_variables(task.template_kwargs)
             missing = [*_missing_names(chat, task), *_missing_descriptions(chat, task)]
-        except DataError:  # the template rejects the task; ``attempts_end`` reports it
+        except DataError:  # the template rejects the task; ``rollouts_end`` reports it
             continue
         if missing:
             findings.append(

@@ -125,7 +125,7 @@ def _first_reply(workers: EnvWorkers, task: Task, turn: AssistantMessage) -> Cal
 
 
 def _registered_tools(workers: EnvWorkers, task: Task) -> set[str] | None:
-    """Return the tools of a new episode; None if it shows none or cannot be opened (``attempts_end``)."""
+    """Return the tools of a new episode; None if it shows none or cannot be opened (``rollouts_end``)."""
     episode = workers.new_episode()
     (opened,) = run_calls(workers, [EnvCall("open", episode, task)])
     workers.close_episodes([episode])

@@ -21,7 +21,7 @@ CODE_LOCATIONS: Mapping[Part, str] = {
     "forward": "truing.models.forward.score:score",
     "loss": "truing.ops.losses:policy_loss",
     "optimizer": "truing.learner.optimizer:clip_and_step",
-    "metrics": "truing.metrics.update:step_metrics",
+    "metrics": "truing.metrics.step:step_metrics",
 }
 """The code of each part of Truing's trainer; each algorithm has its own advantages."""
 

@@ -83,15 +83,15 @@ class NotFinite:
 
     names: tuple[str, ...]  # as text, at the first such step
     first: str  # stage and step, from 1
-    updates: int = 0
+    steps: int = 0
 
     def and_one_more(self) -> "NotFinite":
         """Return the same, for one more step."""
-        return replace(self, updates=self.updates + 1)
+        return replace(self, steps=self.steps + 1)
 
     def texts(self) -> tuple[str, ...]:
         """Return each input with what was wrong with it."""
-        where = f"not finite in {with_count(self.updates, 'step')}, the first of them {self.first}"
+        where = f"not finite in {with_count(self.steps, 'step')}, the first of them {self.first}"
         return tuple(f"{name} ({where})" for name in self.names)
 
 

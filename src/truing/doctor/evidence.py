@@ -165,14 +165,14 @@ class Step(StepTable):
         return next((i for i, sample in enumerate(self.samples) if sample.sample_id == sample_id), None)
 
     @property
-    def updates_before(self) -> int:
+    def steps_before(self) -> int:
         """Return the number of earlier steps of the same stage."""
-        return len(self.past_of_stage) + self.dropped.get(self.stage, Dropped()).updates
+        return len(self.past_of_stage) + self.dropped.get(self.stage, Dropped()).steps
 
     @property
-    def updates_of_run(self) -> int:
+    def steps_of_run(self) -> int:
         """Return the number of earlier steps of all stages."""
-        return len(self.past) + sum(each.updates for each in self.dropped.values())
+        return len(self.past) + sum(each.steps for each in self.dropped.values())
 
     def rollouts(self) -> list[list[tuple[int, SampleFacts, slice]]]:
         """Return the samples of each rollout in the order of its turns, as ``slices`` yields them.

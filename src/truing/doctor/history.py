@@ -22,14 +22,14 @@ Audit = Mapping[str, Any]
 class Dropped:
     """Steps of a stage after its first and before its last ones."""
 
-    updates: int = 0
+    steps: int = 0
     audits: tuple[Audit, ...] = ()  # their sum, if any was audited
 
-    def with_update(self, past: StepNumbers) -> "Dropped":
+    def with_step(self, past: StepNumbers) -> "Dropped":
         """Return these steps and one more."""
         audit = [past.facts["audit"]] if "audit" in past.facts else []
         added = (sum_of_audits([*self.audits, *audit]),) if audit else self.audits
-        return Dropped(self.updates + 1, added)
+        return Dropped(self.steps + 1, added)
 
 
 def sum_of_audits(audits: Sequence[Audit]) -> Audit:
@@ -50,20 +50,20 @@ def sum_of_audits(audits: Sequence[Audit]) -> Audit:
 class History:
     """The first and last steps of each stage, and how many are between them."""
 
-    def __init__(self, updates: Iterable[StepNumbers] = ()) -> None:
+    def __init__(self, steps: Iterable[StepNumbers] = ()) -> None:
         self._kept: dict[str, list[StepNumbers]] = {}
         self._dropped: dict[str, Dropped] = {}
-        for each in updates:
+        for each in steps:
             self.add(each)
 
-    def add(self, update: StepNumbers) -> None:
+    def add(self, step: StepNumbers) -> None:
         """Add the newest step."""
-        update = update.only_numbers
-        kept = self._kept.setdefault(update.stage, [])
-        kept.append(update)
+        step = step.only_numbers
+        kept = self._kept.setdefault(step.stage, [])
+        kept.append(step)
         if len(kept) > FIRST + LAST:
-            before = self._dropped.get(update.stage, Dropped())
-            self._dropped[update.stage] = before.with_update(kept.pop(FIRST))
+            before = self._dropped.get(step.stage, Dropped())
+            self._dropped[step.stage] = before.with_step(kept.pop(FIRST))
 
     @property
     def past(self) -> tuple[StepNumbers, ...]:

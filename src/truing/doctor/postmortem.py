@@ -39,7 +39,7 @@ def diagnose_run(
     total = 0 if is_trace(run) else RunReader(run).count_steps()  # a trace has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
     strength_by_code: dict[str, int] = {}
-    for step, decode, final in _with_last_of_stage(recorded_updates(run, declared)):
+    for step, decode, final in _with_last_of_stage(steps_with_decoders(run, declared)):
         steps += 1
         on_step(step)
         before = {code: len(findings) for code, findings in diagnosis.findings.items()}
@@ -98,7 +98,7 @@ def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[S
         yield *current, True
 
 
-def recorded_updates(run: Path, declared: Mapping[str, Any] = {}) -> Iterator[tuple[Step, Decode]]:
+def steps_with_decoders(run: Path, declared: Mapping[str, Any] = {}) -> Iterator[tuple[Step, Decode]]:
     """Return the steps, and the text of their ids; the tokenizer loads on first use."""
     if is_trace(run):
         yield from trace_steps(run, declared)
@@ -107,16 +107,16 @@ def recorded_updates(run: Path, declared: Mapping[str, Any] = {}) -> Iterator[tu
             yield step, lambda ids: run_decoder(run)(ids)
 
 
-def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
+def step_to_bisect(run: Path, stage: str | None, step: int | None) -> Step:
     """Return a step by stage and number; by default the first with a proven finding, else the last."""
     rules, last = select_rules(), None
-    for update, _ in recorded_updates(run):
-        if stage not in (None, update.stage) or step not in (None, update.step):
+    for each, _ in steps_with_decoders(run):
+        if stage not in (None, each.stage) or step not in (None, each.step):
             continue
-        last = update
-        strong = any(each.claim.verdict in STRONG_VERDICTS for each in examine(update, rules)[0])
+        last = each
+        strong = any(found.claim.verdict in STRONG_VERDICTS for found in examine(each, rules)[0])
         if step is not None or strong:
-            return update
+            return each
     if last is None:
         request = " ".join(str(each) for each in (stage, step) if each is not None)
         raise RecordError(f"{run} has no such step", got=request or "no step at all")

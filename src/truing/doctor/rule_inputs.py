@@ -73,7 +73,7 @@ INPUTS: Mapping[str, str] = {
     "facts.replies": "the environment's messages, as rollouts read them and as their episodes gave them",
     "facts.prompts": "prompts, rendered again from their tasks",
     "facts.declared_weights": "the weights that train, and those that the recipe declares",
-    "facts.update": "a second computation of one weight's optimizer step",
+    "facts.adamw": "a second computation of one weight's optimizer step",
     "facts.reference": "a digest of the reference's weights",
     "facts.null": "the trainer's difference from itself on the same tokens",
     "facts.plain": "a plain forward of the same tokens",

@@ -12,7 +12,7 @@ from truing.config import PolicyStage, Recipe
 from truing.errors import RecipeError, TruingError
 from truing.record import RunReader
 from truing.record.new_run_dir import new_run_dir
-from truing.record.update_columns import columns_of
+from truing.record.step_columns import columns_of
 from truing.terminal.progress import ProgressDisplay
 
 FIRST_STEPS = 10

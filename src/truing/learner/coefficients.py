@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.config import Recipe
 from truing.ops.adaptive_coefficients import entropy_controller, kl_controller, linear_decay
 
@@ -28,9 +28,9 @@ class LossCoefficients:
             initial.entropy_coef if after.entropy.coef != before.entropy.coef else self.entropy_coef,
         )
 
-    def setting(self, recipe: Recipe, stage: str, step: int) -> UpdateConfig:
+    def setting(self, recipe: Recipe, stage: str, step: int) -> StepConfig:
         """Return the stage's algorithm setting at ``step``, with the current coefficients."""
-        setting = UpdateConfig.from_recipe(recipe, stage)
+        setting = StepConfig.from_recipe(recipe, stage)
         decay = linear_decay(step, setting.bootstrap.steps)
         bootstrap = {"coef": setting.bootstrap.coef * decay} if decay else {"steps": 0}
         return replace(

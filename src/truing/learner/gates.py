@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.config import PolicyStage
 from truing.errors import GateError, Unstable
 from truing.learner.optimizer_step import OptimizerStep
@@ -16,7 +16,7 @@ from truing.types.step_table import StepTable
 from truing.types.token import Origin
 
 
-def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
+def skip_step_reason(samples: Sequence[Sample], setting: StepConfig) -> str:
     """Return why a step has too few trained tokens; "" if it has enough."""
     gates = setting.gates
     if not isinstance(setting.stage, PolicyStage) or not (
@@ -35,7 +35,7 @@ def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
     return ""
 
 
-def skip_reason(step: OptimizerStep, setting: UpdateConfig, name: str) -> str:
+def skip_reason(step: OptimizerStep, setting: StepConfig, name: str) -> str:
     """Return why an optimizer step is skipped: the KL to the reference is above ``kl.cap``; "" if it is not.
 
     Args:
@@ -69,9 +69,7 @@ def skip_reason(step: OptimizerStep, setting: UpdateConfig, name: str) -> str:
     return reason if cfg.cap_action == "skip" or step.index > 0 else ""
 
 
-def gate_metrics(
-    table: StepTable, setting: UpdateConfig, skipped: int, equal_groups: int
-) -> dict[str, float]:
+def gate_metrics(table: StepTable, setting: StepConfig, skipped: int, equal_groups: int) -> dict[str, float]:
     """Return the metrics ``gate/…`` of a step, for the gates that the recipe has."""
     gates, metrics = setting.gates, {}
     if not isinstance(setting.stage, PolicyStage):

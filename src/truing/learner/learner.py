@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
+from truing.algos import ALGORITHMS, Algorithm, StepConfig
 from truing.config import OptimizerConfig, Recipe, ReferenceConfig
 from truing.distributed.assignment import assign
 from truing.distributed.ranks import ONE, Ranks
@@ -43,7 +43,7 @@ class Learner:
     reference: Reference | None
     critic: Critic | None
     algorithm: Algorithm
-    setting: UpdateConfig
+    setting: StepConfig
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
     memory_budget: MemoryBudget  # shrinks if memory runs out
@@ -159,7 +159,7 @@ def open_learner(
         memory_budget: how many tokens fit into memory.
         checkpoint: of the stage, to restore; None for a new stage.
     """
-    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(recipe, stage)
+    algorithm, setting = ALGORITHMS[stage], StepConfig.from_recipe(recipe, stage)
     kind, syncable = algorithm.critic(setting.stage), recipe.reference.sync_every > 0
     policy.gather_weights()  # the copies below are of whole weights, and sharded afterwards
     mesh, masters, offload = policy.ranks.mesh, policy.masters, policy.offload

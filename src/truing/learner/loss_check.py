@@ -19,19 +19,19 @@ INPUTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The mask of each term, and the streams of a batch and of its scores that the term reads."""
 
 
-def check_loss(losses: Mapping[str, Tensor], update_name: str, batch: Batch, scores: Scores) -> None:
+def check_loss(losses: Mapping[str, Tensor], step_name: str, batch: Batch, scores: Scores) -> None:
     """Raise if a loss term of a micro-batch is not finite.
 
     Args:
         losses: [] by term.
-        update_name: the step, for the error.
+        step_name: the step, for the error.
         batch: the micro-batch.
         scores: of its forward pass.
     """
     for name, value in losses.items():
         if not torch.isfinite(value):
             raise NonFiniteError(
-                f"the {name} term of the loss is {value.item()} at {update_name}",
+                f"the {name} term of the loss is {value.item()} at {step_name}",
                 got="; ".join(_not_finite(name, batch, scores)) or f"{value.item()}, of finite numbers",
                 expected="a finite number",
                 remedy="inspect the step's tokens with `truing tokens RUN`; the weights are unchanged",

@@ -23,7 +23,7 @@ import torch
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import Recipe
 from truing.models.adapter_config import read_config
 from truing.models.load import available_device, shapes_of_model
@@ -196,7 +196,7 @@ def _shares_base(recipe: Recipe, shards: int) -> bool:
 
 def _copies(recipe: Recipe) -> dict[str, bool]:
     """Return whether a stage has a reference, or a critic, with a copy of what is trained."""
-    settings = {name: UpdateConfig.from_recipe(recipe, name) for name in recipe.stages}
+    settings = {name: StepConfig.from_recipe(recipe, name) for name in recipe.stages}
     referring = [name for name, each in settings.items() if ALGORITHMS[name].needs_reference(each)]
     # the reference of a run's first stage is the base itself if there is a new adapter
     fresh = bool(recipe.lora and not recipe.lora.adapter)

@@ -23,7 +23,7 @@ def make_optimizer(cfg: OptimizerConfig, *parts: Mapping[str, nn.Parameter]) -> 
 
 
 def clip_and_step(
-    optimizer: torch.optim.Optimizer, max_norm: float, update_name: str, *parts: Mapping[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer, max_norm: float, step_name: str, *parts: Mapping[str, nn.Parameter]
 ) -> list[float]:
     """Clip each part's gradient to ``max_norm``, step, clear gradients; return the norms before clipping.
 
@@ -33,7 +33,7 @@ def clip_and_step(
     for parameters in parts:
         norm = gradient_norm(parameters)
         if not torch.isfinite(norm):
-            raise _not_finite(parameters, update_name)
+            raise _not_finite(parameters, step_name)
         norms.append(norm)
     for parameters, norm in zip(parts, norms, strict=True):
         torch.nn.utils.clip_grads_with_norm_(parameters.values(), max_norm, norm)
@@ -48,18 +48,18 @@ def gradient_norm(parameters: Mapping[str, nn.Parameter]) -> Tensor:
     return whole(torch.nn.utils.get_total_norm(gradients))
 
 
-def _not_finite(parameters: Mapping[str, nn.Parameter], update_name: str) -> NonFiniteError:
+def _not_finite(parameters: Mapping[str, nn.Parameter], step_name: str) -> NonFiniteError:
     """Return the error that names the first gradient with non-finite entries; else the norm overflows."""
     for name, parameter in parameters.items():
         finite = None if parameter.grad is None else torch.isfinite(whole(parameter.grad))
         if finite is not None and not finite.all():
             return NonFiniteError(
-                f"the gradient of {name} is not finite at {update_name}",
+                f"the gradient of {name} is not finite at {step_name}",
                 got=f"{int((~finite).sum())} of {parameter.numel()} entries",
                 remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
             )
     return NonFiniteError(
-        f"the norm of the gradient is not finite at {update_name}",
+        f"the norm of the gradient is not finite at {step_name}",
         got="finite entries whose squares overflow",
         remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
     )

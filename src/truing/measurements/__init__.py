@@ -1,1 +1,1 @@
-"""Measurements of an update that the doctor's rules evaluate."""
+"""Measurements of a step that the doctor's rules evaluate."""

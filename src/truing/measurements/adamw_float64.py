@@ -1,4 +1,4 @@
-"""One weight's update, computed a second time by AdamW's formula in float64."""
+"""One weight after an optimizer step, computed a second time by AdamW's formula in float64."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.models.forward.rounding_noise import is_coarse
 from truing.models.forward.score import computed_precision
 from truing.types.facts import Facts
-from truing.types.weight_facts import Update
+from truing.types.weight_facts import AdamW
 from truing.utils.rng import seed_of
 
 ENTRIES = 4096
@@ -25,24 +25,24 @@ STRIDE = 7919
 """A prime: successive steps compare weights of other layers, and each weight has its turn."""
 
 
-class AdamWUpdate(Measurement):
+class AdamWStep(Measurement):
     """One weight of policy or critic after one optimizer step, beside AdamW's formula in float64.
 
     The key draws which of them. And settings of the optimizer, of policy and critic, that differ from the
     recipe's in any optimizer step.
     """
 
-    facts = ("update", "optimizer_settings")
+    facts = ("adamw", "optimizer_settings")
     cost = "4,096 entries of one weight"
 
     def __init__(self, step: MeasuredStep) -> None:
         super().__init__(step)
         groups = step.learner.parameter_groups()
-        turn, group = divmod(step.update_index, len(groups))
+        turn, group = divmod(step.step_index, len(groups))
         names = sorted(groups[group])
         self._name = names[turn * STRIDE % len(names)]
         self._weight = groups[group][self._name]
-        self._expected: RecomputedUpdate | None = None
+        self._expected: RecomputedWeight | None = None
         self._optimizer_steps, stage = 0, step.learner.setting.stage
         declared = stage.inner_epochs * stage.minibatches if isinstance(stage, PolicyStage) else 1
         self._chosen = 1 + seed_of(step.recipe.seed, step.stage, step.step, "recomputed") % declared
@@ -54,7 +54,7 @@ class AdamWUpdate(Measurement):
             self.found["optimizer_settings"] = other
         if self._optimizer_steps == self._chosen:
             learner = self.step.learner
-            self._expected = recompute_update(
+            self._expected = recompute_weight(
                 self._name, self._weight, learner.optimizer, learner.optimizer_cfg
             )
 
@@ -71,11 +71,11 @@ class AdamWUpdate(Measurement):
 
     def _compare(self) -> None:
         if self._expected is not None:
-            update = self._expected.fact()
+            fact = self._expected.fact()
             share = self._expected.swallowed_share()
             if is_coarse(computed_precision(self.step.learner.model)) and not math.isnan(share):
-                update["swallowed"] = share
-            self.found["update"] = update
+                fact["swallowed"] = share
+            self.found["adamw"] = fact
 
     def _other_settings(self) -> list[str]:
         """Return the settings of policy and critic that differ from the recipe's."""
@@ -108,16 +108,16 @@ class AdamWSettings(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class RecomputedUpdate:
-    """A weight before its update, and the expected weight after it."""
+class RecomputedWeight:
+    """A weight before an optimizer step, and the expected weight after it."""
 
     name: str
     weight: Tensor
     before: Tensor  # [n] float64
     expected: Tensor
 
-    def fact(self) -> Update:
-        """Return the difference from the expected weight; call it after the update."""
+    def fact(self) -> AdamW:
+        """Return the difference from the expected weight; call it after the optimizer step."""
         return {
             "weight": self.name,
             "largest": float((first_entries(self.weight) - self.expected).abs().max()),
@@ -127,7 +127,7 @@ class RecomputedUpdate:
         }
 
     def swallowed_share(self) -> float:
-        """Return the share of the entries to change that the update left as they were; NaN without any.
+        """Return the share of the entries to change that are as they were; NaN without any.
 
         Their step is less than half of their last digit, and rounding takes all of it.
         """
@@ -135,14 +135,14 @@ class RecomputedUpdate:
         return float((first_entries(self.weight) == self.before)[due].double().mean())
 
 
-def recompute_update(
+def recompute_weight(
     name: str, weight: Tensor, optimizer: torch.optim.Optimizer, declared: AdamWSettings
-) -> RecomputedUpdate | None:
+) -> RecomputedWeight | None:
     """Return θ − lr (m̂ / (√v̂ + ε) + λ θ) (https://arxiv.org/abs/1711.05101); None without a gradient.
 
     Args:
         name: of the weight.
-        weight: before the update, with the gradient that the optimizer gets.
+        weight: before the optimizer step, with the gradient that the optimizer gets.
         optimizer: for its moments and learning rate.
         declared: the other settings.
     """
@@ -160,7 +160,7 @@ def recompute_update(
     divisor = (second / (1 - declared.beta2**count)).sqrt() + declared.eps
     scaled = first / (1 - declared.beta1**count) / divisor
     expected = before - rate * (scaled + declared.weight_decay * before)
-    return RecomputedUpdate(name, weight, before, expected)
+    return RecomputedWeight(name, weight, before, expected)
 
 
 def first_entries(weight: Tensor) -> Tensor:

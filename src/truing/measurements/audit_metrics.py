@@ -12,20 +12,20 @@ NULL_METRICS = {"mismatch/null_max_abs": "logprob", "mismatch/null_k3": "k3"}
 def audit_metrics(
     facts: Mapping[str, Any], audits: Sequence[Mapping[str, Any]], *, compared: bool
 ) -> dict[str, float]:
-    """Return the audit metrics of an update.
+    """Return the audit metrics of a step.
 
     Args:
-        facts: of the update; without an audit it has none of those read here.
-        audits: facts ``audit`` of the stage's earlier updates.
-        compared: whether the update has mismatch metrics, which the null metrics are compared with.
+        facts: of the step; without an audit it has none of those read here.
+        audits: facts ``audit`` of the stage's earlier steps.
+        compared: whether the step has mismatch metrics, which the null metrics are compared with.
     """
     metrics: dict[str, float] = {}
     if compared and "null" in facts:
         metrics |= {name: facts["null"][key] for name, key in NULL_METRICS.items()}
     if "routes" in facts:
         metrics["mismatch/routes_rounding"] = facts["routes"]["rounding"]
-    if "swallowed" in facts.get("update", {}):
-        metrics["update/swallowed_share"] = facts["update"]["swallowed"]
+    if "swallowed" in facts.get("adamw", {}):
+        metrics["update/swallowed_share"] = facts["adamw"]["swallowed"]
     if "audit" in facts:
         metrics["audit/log10_odds"] = wealth_of([*audits, facts["audit"]]).together
         metrics["audit/tokens"] = float(facts["audit"]["tokens"])

@@ -1,13 +1,13 @@
-"""The audit schedule: which updates the doctor audits beyond their record, and with which audits.
+"""The audit schedule: which steps the doctor audits beyond their record, and with which audits.
 
-Costs are counted in tokens, never in seconds, so a resumed run audits the same updates.
+Costs are counted in tokens, never in seconds, so a resumed run audits the same steps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from truing.measurements.audit_budget import AuditBudget
 from truing.measurements.checked_rows import checked_rows
-from truing.measurements.draw_audit import AUDITED_ATTEMPTS
+from truing.measurements.draw_audit import AUDITED_ROLLOUTS
 from truing.measurements.measurement import AuditKind, MeasuredStep
 from truing.types.facts import Facts
 from truing.types.sample import Sample
@@ -24,9 +24,9 @@ BUDGET_SHARES: Mapping[AuditKind, float] = {
 forward, and their gradient by a plain backward; every row's gradient, whose sum the optimizer must get."""
 
 GROUPS: Sequence[Sequence[AuditKind]] = (("weights", "gradient"), ("rows",), ("audit",), ("row_gradient",))
-"""Audits of one update: each group costs about as much as a step, so that no step takes much more than twice
-its time. The sum of gradients comes first: it is more specific than what every update checks of it (OPT014).
-A forward of rows joins it beside a reference, which is the policy in that update alone (REF002)."""
+"""Audits of one step: each group costs about as much as a step, so that no step takes much more than twice
+its time. The sum of gradients comes first: it is more specific than what every step checks of it (OPT014).
+A forward of rows joins it beside a reference, which is the policy in that step alone (REF002)."""
 
 COST_PER_TOKEN = {
     "trained": 3.0,
@@ -41,62 +41,62 @@ COST_PER_TOKEN = {
 `python -m dev.measure.audit_cost` measures them."""
 
 AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT", "DST")
-"""Rule families whose findings request every audit once more, at any cost, in the next updates."""
+"""Rule families whose findings request every audit once more, at any cost, in the next steps."""
 
 
 class AuditSchedule:
-    """Audits the first updates of a stage, a group of audits each, and later ones as the budget allows."""
+    """Audits the first steps of a stage, a group of audits each, and later ones as the budget allows."""
 
     def __init__(self, budget: float, past_facts: Iterable[Facts] = (), *, requested_in: int = -1) -> None:
-        """Start a schedule, or continue it after recorded updates of the stage.
+        """Start a schedule, or continue it after recorded steps of the stage.
 
         Args:
-            budget: share of audits in what a stage computes, in [0, 1]; at 1 every update has every audit.
-            past_facts: facts of the stage's updates so far.
-            requested_in: the last update whose findings requested audits; -1 for none.
+            budget: share of audits in what a stage computes, in [0, 1]; at 1 every step has every audit.
+            past_facts: facts of the stage's steps so far.
+            requested_in: the last step whose findings requested audits; -1 for none.
         """
         self.budgets: dict[AuditKind, AuditBudget] = {
             name: AuditBudget(1 if budget == 1 else share * budget) for name, share in BUDGET_SHARES.items()
         }
         self.all_at_once = budget == 1
         self.requested_in = requested_in
-        self.updates = 0  # of the stage so far
-        self.last_update: dict[AuditKind, int] = dict.fromkeys(BUDGET_SHARES, -1)  # with each kind of audit
-        self.update_cost = 0.0  # of all updates so far, in forwards of a token
+        self.steps = 0  # of the stage so far
+        self.last_step: dict[AuditKind, int] = dict.fromkeys(BUDGET_SHARES, -1)  # with each kind of audit
+        self.cost_of_steps = 0.0  # of all steps so far, in forwards of a token
         for facts in past_facts:
             self.count(facts.get("audit_cost", {}))
 
     def count(self, costs: Mapping[str, float]) -> None:
-        """Add the cost of an update and of its audits."""
-        self.update_cost += costs.get("update", 0.0)
+        """Add the cost of a step and of its audits."""
+        self.cost_of_steps += costs.get("step", 0.0)
         for name, budget in self.budgets.items():
             if name in costs:
                 budget.spend(costs[name])
-                self.last_update[name] = self.updates
-        self.updates += 1
+                self.last_step[name] = self.steps
+        self.steps += 1
 
     def request(self) -> None:
-        """Request every audit once more, after the findings of the last update."""
-        self.requested_in = self.updates - 1
+        """Request every audit once more, after the findings of the last step."""
+        self.requested_in = self.steps - 1
 
-    def due(self, updates: int, *, has_reference: bool) -> list[AuditKind]:
-        """Return the audits of the next of a stage's ``updates``: those of the group that has waited longest.
+    def due(self, steps: int, *, has_reference: bool) -> list[AuditKind]:
+        """Return the audits of the next of a stage's ``steps``: those of the group that has waited longest.
 
-        The last update has all that the stage has not had yet.
+        The last step has all that the stage has not had yet.
         """
-        missing: list[AuditKind] = [name for name, update in self.last_update.items() if update < 0]
-        if missing and self.updates == updates - 1:
+        missing: list[AuditKind] = [name for name, step in self.last_step.items() if step < 0]
+        if missing and self.steps == steps - 1:
             return missing
         due: list[AuditKind] = [
             name
             for name, budget in self.budgets.items()
-            if budget.due(self.update_cost) or self.last_update[name] <= self.requested_in
+            if budget.due(self.cost_of_steps) or self.last_step[name] <= self.requested_in
         ]
         if self.all_at_once:
             return due
         groups: list[list[AuditKind]] = [[name for name in names if name in due] for names in GROUPS]
         waiting = [group for group in groups if group]
-        group = min(waiting, key=lambda group: min(map(self.last_update.__getitem__, group)), default=[])
+        group = min(waiting, key=lambda group: min(map(self.last_step.__getitem__, group)), default=[])
         return [*group, "rows"] if has_reference and missing == [*BUDGET_SHARES] else group
 
 
@@ -113,7 +113,7 @@ def audited_tokens(step: MeasuredStep, minibatch: Sequence[Sample]) -> dict[Audi
     checked = sum(map(len, checked_rows(step, minibatch)))
     return {
         "weights": 1.0,
-        "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,
+        "audit": sum(sampled) * min(1.0, AUDITED_ROLLOUTS / len(sampled)) if sampled else 0.0,
         "rows": float(checked),
         "row_gradient": float(checked),
         "gradient": float(sum(map(len, minibatch))),

@@ -46,7 +46,7 @@ class TrainedWeights(Measurement):
         wrong |= _other_scales(step)
         fact: DeclaredWeights = {"declared": len(declared), "wrong": _shown(wrong), "count": len(wrong)}
         if step.step == 0:
-            other = dict(_not_as_in_files(step)) if step.update_index == 0 else {}
+            other = dict(_not_as_in_files(step)) if step.step_index == 0 else {}
             other |= dict(_not_as_critics_begin(step))
             fact["other"], fact["other_count"] = _shown(other), len(other)
         self.found = {"declared_weights": fact}

@@ -23,11 +23,11 @@ from truing.types.sample import Sample
 from truing.types.token_facts import Audit, Replay
 from truing.utils.rng import permutation
 
-AUDITED_ATTEMPTS = 8
-"""Audited attempts of a step."""
+AUDITED_ROLLOUTS = 8
+"""Audited rollouts of a step."""
 
 AUDITED_PROBABILITIES = 1 << 25
-"""Probabilities of an audit, some seconds: with 150,000 ids 27 tokens of each attempt, with 8,000 524."""
+"""Probabilities of an audit, some seconds: with 150,000 ids 27 tokens of each rollout, with 8,000 524."""
 
 LIKELIEST = 64
 """Ids of a token whose log-probabilities are rounded again: races are among them."""
@@ -56,7 +56,7 @@ class DrawAudit(Measurement):
         """Compute the distributions."""
         step = self.step
         if step.learner.algorithm.source == "rollouts" and not step.recipe.engine.ahead:
-            key = (step.recipe.seed, step.stage, step.update_index)
+            key = (step.recipe.seed, step.stage, step.step_index)
             engine = step.publication.get("rows", {}).get("largest", 0.0)
             fact = draw_audit_fact(step.learner, step.all_samples, key, step.sampler.engine.draws, engine)
             self.found = {"audit": fact}
@@ -65,18 +65,18 @@ class DrawAudit(Measurement):
 def draw_audit_fact(
     learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], draws: Draws, engine: float = 0.0
 ) -> Audit:
-    """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards.
+    """Return the fact ``audit`` of some rollouts of a step; the key selects them, never their rewards.
 
-    ``draws``: how ids follow from the attempts' keys, so that their draws can be replayed. ``engine``: nats
+    ``draws``: how ids follow from the rollouts' keys, so that their draws can be replayed. ``engine``: nats
     by which its log-probabilities of the published rows were off.
     """
     sampled = [row for row in rows if sampled_mask(row).any()]
-    chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
+    chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ROLLOUTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
     batch = collate(chosen)
     mask_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
-    most = tokens_of_attempt(causal_model(learner.model).config.get_text_config().vocab_size)
+    most = tokens_of_rollout(causal_model(learner.model).config.get_text_config().vocab_size)
     for b, row in enumerate(chosen):
         mask_BT[b, : len(row)] = _audited(sampled_mask(row), most, (*key, "audit", row.sample_id))
     learner.model.eval()
@@ -109,9 +109,9 @@ def _can_race(device: str, rows: Sequence[Sample]) -> bool:
     return device.startswith("cpu") and not (cut and is_coarse(device))
 
 
-def tokens_of_attempt(vocabulary: int) -> int:
-    """Return the largest number of audited tokens of an attempt."""
-    return max(1, AUDITED_PROBABILITIES // (AUDITED_ATTEMPTS * vocabulary))
+def tokens_of_rollout(vocabulary: int) -> int:
+    """Return the largest number of audited tokens of a rollout."""
+    return max(1, AUDITED_PROBABILITIES // (AUDITED_ROLLOUTS * vocabulary))
 
 
 def _audited(sampled_T: Tensor, most: int, key: tuple[object, ...]) -> Tensor:

@@ -49,12 +49,12 @@ class ReplayedDraws(Measurement):
 def replay_mask(learner: Learner, samples: Sequence[Sample], batch: Batch) -> Tensor | None:
     """Return the sampled tokens of a batch whose draws are replayed: [B, T] bool; None if the step has none.
 
-    Only before the first update are the weights those of the sampler, and only in float32 on the CPU do both
+    Only before the first step are the weights those of the sampler, and only in float32 on the CPU do both
     agree to the last digits. A fixed number of entries per step bounds the time; the offset changes from step
     to step, so other positions are replayed.
 
     Args:
-        learner: before the first update of the step.
+        learner: before the first step of the step.
         samples: of the first minibatch of the step.
         batch: a micro-batch of them.
     """

@@ -1,4 +1,4 @@
-"""Expert routes of an update: what the engine recorded, what the trainer takes, and what rounding changes.
+"""Expert routes of a step: what the engine recorded, what the trainer takes, and what rounding changes.
 
 The rows of the cross-check are computed one by one, so that the routers see their tokens in order. Placements
 are compared over the sampled tokens: prompts are alike, and so are their routes.

@@ -25,14 +25,14 @@ def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> GradientMass:
     return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
 
 
-def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor:
-    """Return the gradient of this update's slice of weights: [P] float64 on the CPU; 0 without a gradient."""
+def flat_gradient(parameters: Mapping[str, Tensor], step_index: int) -> Tensor:
+    """Return the gradient of this step's slice of weights: [P] float64 on the CPU; 0 without a gradient."""
     gradients = {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
     return torch.cat(
-        [part.reshape(-1).double().cpu() for part in rotating_slice(gradients, update_index).values()]
+        [part.reshape(-1).double().cpu() for part in rotating_slice(gradients, step_index).values()]
     )
 
 

@@ -48,7 +48,7 @@ class InversionReplay:
 def _uniforms(rows: Sequence[Sample], numbers: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], Tensor]:
     """Return the random number that each sampled token was drawn with, by row and token.
 
-    Its key is the rollout's; from the second turn on it includes the turn (rollouts/attempt.py).
+    Its key is the rollout's; from the second turn on it includes the turn (rollouts/running_rollout.py).
     """
     by_place: dict[tuple[int, int], Tensor] = {}
     for b, row in enumerate(rows):

@@ -29,7 +29,7 @@ class MeasuredStep:
     learner: Learner
     stage: str
     step: int  # of the stage
-    update_index: int  # of the step, over all stages; selects weights, if there are too many to measure
+    step_index: int  # of the step, over all stages; selects weights, if there are too many to measure
     samples: StepSamples
     past: Sequence[Facts]  # of the stage's kept earlier steps, oldest first
     publication: Mapping[str, Any]  # the receipt of the sampler's weights; empty if the engine has none

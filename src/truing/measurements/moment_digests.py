@@ -33,7 +33,7 @@ class MomentDigests(Measurement):
         self._moments = DigestsBetweenSteps(partial(moments_of, optimizer, trained))
         self._weights = DigestsBetweenSteps(lambda: trained)
         for digests in (self._moments, self._weights):
-            digests.begin(step.update_index)
+            digests.begin(step.step_index)
 
     def before_optimizer(self) -> None:
         """Compare with what the last optimizer step left."""
@@ -61,31 +61,31 @@ class DigestsBetweenSteps:
 
     def __init__(self, tensors: TensorsFn) -> None:
         self.tensors = tensors
-        self.update_index, self._digest_before, self._digest_after, self._next = 0, "", "", ""
+        self.step_index, self._digest_before, self._digest_after, self._next = 0, "", "", ""
         self._changed = 0
 
-    def begin(self, update_index: int) -> None:
+    def begin(self, step_index: int) -> None:
         """Start a step, which may have several optimizer steps."""
-        self.update_index, self._digest_before, self._digest_after, self._next = update_index, "", "", ""
+        self.step_index, self._digest_before, self._digest_after, self._next = step_index, "", "", ""
         self._changed = 0
 
     @phase("doctor")
     def before(self, *_: object) -> None:
         """Digest before an optimizer step."""
-        digest = self._digest(self.update_index)
+        digest = self._digest(self.step_index)
         self._digest_before = self._digest_before or digest
         self._compare(digest)
 
     @phase("doctor")
     def after(self, *_: object) -> None:
         """Digest right after an optimizer step: any later change happens between two of them."""
-        self._digest_after = self._digest(self.update_index)
-        self._next = self._digest(self.update_index + 1)
+        self._digest_after = self._digest(self.step_index)
+        self._next = self._digest(self.step_index + 1)
 
     def end(self) -> None:
         """End the step: compare with what its last optimizer step left."""
         if self._digest_after:
-            self._compare(self._digest(self.update_index))
+            self._compare(self._digest(self.step_index))
 
     @property
     def fact(self) -> BeforeAndAfter | None:
@@ -97,8 +97,8 @@ class DigestsBetweenSteps:
     def _compare(self, digest: str) -> None:
         self._changed += bool(self._digest_after and digest != self._digest_after)
 
-    def _digest(self, update_index: int) -> str:
-        return quick_sum(rotating_slice(self.tensors(), update_index, MAX_ENTRIES))
+    def _digest(self, step_index: int) -> str:
+        return quick_sum(rotating_slice(self.tensors(), step_index, MAX_ENTRIES))
 
 
 def moments_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ def _opening(samples: Sequence[Sample]) -> list[int]:
     """Return the template's last ids before the first demonstration; none if there is no demonstration."""
     for sample in samples:
         start = sample.turns[0].start if sample.turns else 0
-        if not 0 < start < len(sample):  # an attempt may fail before its first token
+        if not 0 < start < len(sample):  # a rollout may fail before its first token
             continue
         if sample.origin[start] == Origin.DEMO and sample.origin[start - 1] == Origin.TEMPLATE:
             before = (sample.origin[:start] != Origin.TEMPLATE).nonzero()

@@ -1,6 +1,6 @@
 """The gradient of some rows by a plain forward and backward, compared with the trainer's.
 
-It runs before the update and changes no weight, no RNG state and no optimizer state.
+It runs before the optimizer steps and changes no weight, no RNG state and no optimizer state.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,19 +52,19 @@ class PlainBackward(Measurement):
         rows, minibatch = checked_rows(step, minibatch), alternating(step.learner.shares(minibatch))
         if rows and setup_of(step.recipe, step.stage).plain is not False:
             with without_dropout(step.learner):
-                params, index = step.sampler.sampling_params, step.update_index
+                params, index = step.sampler.sampling_params, step.step_index
                 check = GradientOfRows(step.recipe, params, step.stage, index, step.learner, minibatch, rows)
                 self.found = {"gradient": check.fact()}
 
 
 @dataclass(frozen=True, eq=False)
 class GradientOfRows:
-    """The comparison for some rows of a minibatch; ``update_index`` selects the weights, if too many."""
+    """The comparison for some rows of a minibatch; ``step_index`` selects the weights, if too many."""
 
     recipe: Recipe
     sampling_params: SamplingParams
     stage: str
-    update_index: int
+    step_index: int
     learner: Learner
     minibatch: Sequence[Sample]
     rows: Sequence[Sample]
@@ -116,7 +116,7 @@ class GradientOfRows:
             alone_P, _ = self._trainer_gradient([[row] for row in self.rows], terms)
             fact["null"] = float((together_P - alone_P).norm())
             if is_coarse(fact["device"]):
-                with random_rounding(self.learner.model, self.update_index):
+                with random_rounding(self.learner.model, self.step_index):
                     fact["rounding"] = float((plain() - plain_P).norm())
 
     def _step(self, scored: OptimizerStep) -> Step:
@@ -190,12 +190,12 @@ class GradientOfRows:
         return self._take_gradient(), scored
 
     def _take_gradient(self) -> Tensor:
-        """Return the gradient of this update's slice of weights, and clear all gradients.
+        """Return the gradient of this step's slice of weights, and clear all gradients.
 
         Every rank has computed the same rows, and gradients are summed over ranks.
         """
         every = {name: each for group in self.learner.parameter_groups() for name, each in group.items()}
-        flat_P = flat_gradient(every, self.update_index) / self.learner.ranks.size
+        flat_P = flat_gradient(every, self.step_index) / self.learner.ranks.size
         self.learner.optimizer.zero_grad(set_to_none=True)
         return flat_P
 

@@ -19,10 +19,10 @@ from truing.types.token import Origin
 from truing.types.token_facts import PromptDifference, Prompts
 
 MAX_TASKS = 32
-"""Tasks of an update whose prompts are rendered again."""
+"""Tasks of a step whose prompts are rendered again."""
 
 TASKS_PER_STAGE, SHOWN_TOKENS = 4, 8
-"""Demonstrations checked per stage before the first update; and tokens shown of a difference."""
+"""Demonstrations checked per stage before the first step; and tokens shown of a difference."""
 
 
 class RenderedPrompts(Measurement):
@@ -40,12 +40,12 @@ class RenderedPrompts(Measurement):
 
 
 def prompt_fact(chat: Chat, known_tasks: Iterable[Task], samples: Iterable[Sample]) -> Prompts:
-    """Return how many prompts of an update differ from those of their tasks, and the first difference.
+    """Return how many prompts of a step differ from those of their tasks, and the first difference.
 
     Args:
         chat: whose template renders the prompts.
         known_tasks: the environment's tasks.
-        samples: of the update.
+        samples: of the step.
     """
     tasks = {task.task_id: task for task in known_tasks}
     first: dict[str, Sample] = {}

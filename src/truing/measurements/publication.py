@@ -16,4 +16,4 @@ class PublishedWeights(Measurement):
         receipt = self.step.publication
         if not receipt:
             return {}
-        return {"publication": Publication(**receipt, behind=self.step.update_index - receipt["version"])}
+        return {"publication": Publication(**receipt, behind=self.step.step_index - receipt["version"])}

@@ -27,7 +27,7 @@ CERTAIN = math.log(1e6)
 """Nats by which an exchange must be more likely than other random numbers, and greedy ids than chance."""
 
 TRIED = 64
-"""Attempts of a group whose random numbers may have sampled another one's answer."""
+"""Rollouts of a group whose random numbers may have sampled another one's answer."""
 
 
 class RaceReplay:
@@ -101,7 +101,7 @@ class RaceReplay:
         return {}
 
     def _are_exchanged(self, kind: str, model: nn.Module, group_rows: Sequence[Sample]) -> bool:
-        """Return whether other attempts' random numbers sampled each row without an agreeing draw."""
+        """Return whether other rollouts' random numbers sampled each row without an agreeing draw."""
         nats = 0.0
         for b, row in enumerate(self._rows):
             if b not in self._agreed[kind]:
@@ -121,7 +121,7 @@ def turn_key(row: Sample, number: int) -> tuple[object, ...]:
 
 
 def _nats_if_sampled_by(kind: str, model: nn.Module, row: Sample, other: Sample, tolerance: float) -> float:
-    """Return how unlikely a first turn is, nats, if another attempt's random numbers give it; else 0."""
+    """Return how unlikely a first turn is, nats, if another rollout's random numbers give it; else 0."""
     mask_BT = torch.zeros(1, len(row), dtype=torch.bool)
     first = row.turns[0]
     mask_BT[0, first.start : first.end] = True

@@ -1,4 +1,4 @@
-"""Facts on an update by several ranks: the state that they share, which rows each computed, their norms."""
+"""Facts on a step by several ranks: the state that they share, which rows each computed, their norms."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -76,14 +76,14 @@ def _state(step: MeasuredStep) -> State:
         "learning rates": [group["lr"] for group in learner.optimizer.param_groups],
         "weights of loss terms": [term.weight for term in learner.algorithm.terms(learner.setting)],
         "advantages": _summary([row.advantage for row in step.optimizer_steps[0].samples]),
-        "policy weights before the update": facts["weights"]["before"],
+        "policy weights before the step": facts["weights"]["before"],
         "policy weights": facts["weights"]["after"],
-        "optimizer moments before the update": facts.get("moments", {}).get("before", ""),
+        "optimizer moments before the step": facts.get("moments", {}).get("before", ""),
         "optimizer moments": facts.get("moments", {}).get("next", ""),
     }
     if learner.critic is not None:
         state["critic weights"] = quick_sum(
-            rotating_slice(learner.critic.trainable(), step.update_index, MAX_ENTRIES)
+            rotating_slice(learner.critic.trainable(), step.step_index, MAX_ENTRIES)
         )
     if learner.reference is not None:
         # measured in an audit, else the one recorded when it was made or synced
@@ -91,7 +91,7 @@ def _state(step: MeasuredStep) -> State:
     if learner.algorithm.source == "rollouts":
         policy = step.policy
         own = {name: policy.whole_module.get_parameter(name) for name in policy.parameters}
-        state["sampler weights"] = joint_sum(quick_sums(rotating_slice(own, step.update_index)))
+        state["sampler weights"] = joint_sum(quick_sums(rotating_slice(own, step.step_index)))
     return state
 
 

@@ -57,7 +57,7 @@ class SumOfRows(Measurement):
         if self.step.has_dropout:
             return
         with without_dropout(learner):
-            fact, expected_P, rows, tokens = _gradient_sum(learner, minibatch, self.step.update_index)
+            fact, expected_P, rows, tokens = _gradient_sum(learner, minibatch, self.step.step_index)
         self._sum, self.audited_tokens = (fact, expected_P, rows), tokens
 
     @contextmanager
@@ -73,7 +73,7 @@ class SumOfRows(Measurement):
             (fact, expected_P, rows), self._sum = self._sum, None
             if self._first is not None:
                 fact["logprob"] = _apart(rows, self._first)
-            got_P = flat_gradient(self.step.learner.parameters, self.step.update_index)
+            got_P = flat_gradient(self.step.learner.parameters, self.step.step_index)
             self.found = {"row_gradients": RowGradients(**fact, **compare_gradients(expected_P, got_P))}
 
 
@@ -87,9 +87,9 @@ def _apart(rows: OptimizerStep, first: OptimizerStep) -> float:
 
 
 def _gradient_sum(
-    learner: Learner, minibatch: Sequence[Sample], update_index: int
+    learner: Learner, minibatch: Sequence[Sample], step_index: int
 ) -> tuple[dict[str, Any], Tensor, OptimizerStep, int]:
-    """Return facts on the sum of the rows' gradients, the sum of this update's weights, and tokens computed.
+    """Return facts on the sum of the rows' gradients, the sum of this step's weights, and tokens computed.
 
     The sum is [P] float64. Before the tokens come the forwards of the rows.
     """
@@ -100,16 +100,16 @@ def _gradient_sum(
     device, rounded_P = computed_precision(learner.model), None
     computed = [*smaller, *(as_trained if is_coarse(device) else [])]
     if is_coarse(device):
-        with random_rounding(learner.model, update_index):
+        with random_rounding(learner.model, step_index):
             # in the trainer's micro-batches: where rows share a prefix they share its rounding too
             _add_gradients(learner, minibatch, as_trained, OptimizerStep(0, minibatch))
-        rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
+        rounded_P = flat_gradient(learner.parameters, step_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
     with largest_scores() as scores:
         _add_gradients(learner, minibatch, smaller, rows)
     norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
-    expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
+    expected_P = clipped * flat_gradient(learner.parameters, step_index) / learner.ranks.size
     without_gradient = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
     mass = _mass_of(rows, clipped)

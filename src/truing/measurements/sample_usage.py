@@ -1,4 +1,4 @@
-"""Facts on sample usage: how often an update trains on each row, and whether tasks are held out."""
+"""Facts on sample usage: how often a step trains on each row, and whether tasks are held out."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -86,10 +86,10 @@ def usage_fact(counts: Mapping[str, int], twice: Sequence[str], allowed: int, co
     """Return the fact ``sample_usage``.
 
     Args:
-        counts: updates that each row is in, by its name.
-        twice: names of rows that one update uses more than once.
-        allowed: updates per row, by the recipe.
-        complete: whether all updates of the batch were made.
+        counts: optimizer steps that each row is in, by its name.
+        twice: names of rows that one optimizer step uses more than once.
+        allowed: optimizer steps per row, by the recipe.
+        complete: whether all optimizer steps of the batch were made.
     """
     times = Counter(counts.values())
     return {

@@ -30,16 +30,16 @@ class SamplerLayer(Measurement):
         step, engine = self.step, self.step.sampler.engine
         adapted = step.recipe.lora and step.learner.algorithm.source == "rollouts"
         if adapted and isinstance(engine, LocalEngine):
-            fact = sync_fact(step.learner.model, engine.model, step.recipe, step.update_index)
+            fact = sync_fact(step.learner.model, engine.model, step.recipe, step.step_index)
             self.found = {"sync": fact}
 
 
-def sync_fact(policy: nn.Module, sampler_model: nn.Module, recipe: Recipe, update_index: int) -> Sync:
+def sync_fact(policy: nn.Module, sampler_model: nn.Module, recipe: Recipe, step_index: int) -> Sync:
     """Compare one layer of the sampler with base + adapter of the policy."""
     layers = {
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
-    name = sorted(layers)[update_index % len(layers)]
+    name = sorted(layers)[step_index % len(layers)]
     expected = _merged(layers[name], declared_scale_of(policy, recipe, name), _oracle_weight)
     sampler_layer = sampler_model.get_submodule(name)
     beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from truing.learner.hooks import StepHooks
 from truing.learner.optimizer_step import OptimizerStep
-from truing.measurements.adamw_float64 import AdamWUpdate
+from truing.measurements.adamw_float64 import AdamWStep
 from truing.measurements.audit_schedule import COST_PER_TOKEN, AuditSchedule, audited_tokens, step_cost
 from truing.measurements.clipped_gradient import ClippedGradient
 from truing.measurements.critic_head import CriticHead
@@ -56,7 +56,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     TrainedWeights,
     WeightDigests,
     MomentDigests,
-    AdamWUpdate,
+    AdamWStep,
     ClippedGradient,
     CriticHead,
     OptimizerGradient,
@@ -166,7 +166,7 @@ class StepMeasurements(StepHooks):
             assert each.numbers.keys() <= set(each.metrics), f"{type(each).__name__} gives {[*each.numbers]}"
             step.facts.update(found)
             self.metrics.update(each.numbers)
-        costs = {"update": step_cost(step), **self._audit_costs}
+        costs = {"step": step_cost(step), **self._audit_costs}
         self.schedule.count(costs)
         step.facts["audit_cost"] = costs
         if self._not_audited:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.config.stages import SftConfig
 from truing.doctor.oracle.task_order import expected_tasks
 from truing.measurements.measurement import Measurement
@@ -26,7 +26,7 @@ class TaskOrder(Measurement):
 
 
 def task_fact(
-    sampler: Sampler, setting: UpdateConfig, stage: str, step: int, rollouts: Mapping[str, Rollout]
+    sampler: Sampler, setting: StepConfig, stage: str, step: int, rollouts: Mapping[str, Rollout]
 ) -> Tasks:
     """Compare the tasks of a step with the declared ones, and the rollouts of their groups.
 

@@ -35,31 +35,31 @@ class WeightDigests(Measurement):
     def __init__(self, step: MeasuredStep) -> None:
         super().__init__(step)
         self._due_to_move: set[str] = set()
-        self._before = quick_sums(rotating_slice(step.learner.parameters, step.update_index))
+        self._before = quick_sums(rotating_slice(step.learner.parameters, step.step_index))
 
     def before_optimizer(self) -> None:
         """Note which weights must change."""
         learner = self.step.learner
-        due = weights_due_to_move(learner.parameters, self.step.update_index, learner.optimizer)
+        due = weights_due_to_move(learner.parameters, self.step.step_index, learner.optimizer)
         self._due_to_move.update(due)
 
     def after_step(self) -> Facts:
         """Return the digests."""
-        parameters, index = self.step.learner.parameters, self.step.update_index
+        parameters, index = self.step.learner.parameters, self.step.step_index
         return {"weights": weight_facts(parameters, index, self._before, self._due_to_move)}
 
 
 def rotating_slice(
-    parameters: Mapping[str, Tensor], update_index: int, max_entries: int = MAX_WEIGHTS
+    parameters: Mapping[str, Tensor], step_index: int, max_entries: int = MAX_WEIGHTS
 ) -> dict[str, Tensor]:
-    """Return all weights, or, if there are more than ``max_entries``, this update's slice of them.
+    """Return all weights, or, if there are more than ``max_entries``, this step's slice of them.
 
     Slices advance through all weights in the order of their names and start over after the last.
     """
     total = sum(weight.numel() for weight in parameters.values())
     if total <= max_entries:
         return whole_tables({name: weight.detach() for name, weight in parameters.items()})
-    start, position = update_index % math.ceil(total / max_entries) * max_entries, 0
+    start, position = step_index % math.ceil(total / max_entries) * max_entries, 0
     bounds = dict[str, slice]()
     for name in sorted(parameters):
         length = parameters[name].numel()
@@ -72,7 +72,7 @@ def rotating_slice(
 
 
 def weights_due_to_move(
-    parameters: Mapping[str, Tensor], update_index: int, optimizer: torch.optim.Optimizer
+    parameters: Mapping[str, Tensor], step_index: int, optimizer: torch.optim.Optimizer
 ) -> list[str]:
     """Return the float32 weights that AdamW must change: some entry moves by more than its rounding.
 
@@ -85,8 +85,8 @@ def weights_due_to_move(
         name: _change(weight, optimizer.state.get(weight, {}), rates.get(id(weight), default))
         for name, weight in parameters.items()
     }
-    weights, names = rotating_slice(parameters, update_index), list[str]()
-    for name, change in rotating_slice(changes, update_index).items():
+    weights, names = rotating_slice(parameters, step_index), list[str]()
+    for name, change in rotating_slice(changes, step_index).items():
         if parameters[name].dtype is torch.float32:
             rounding = torch.finfo(torch.float32).eps * weights[name].detach().abs()
             if bool((change > ROUNDINGS * rounding).any()):
@@ -113,14 +113,14 @@ def _change(weight: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]) 
 
 def weight_facts(
     parameters: Mapping[str, Tensor],
-    update_index: int,
+    step_index: int,
     before: Mapping[str, str],
     due_to_move: Collection[str],
 ) -> Weights:
-    """Return the fact ``weights``: digests before and after an update, and unchanged weights."""
-    after = quick_sums(rotating_slice(parameters, update_index))
+    """Return the fact ``weights``: digests before and after a step, and unchanged weights."""
+    after = quick_sums(rotating_slice(parameters, step_index))
     fits = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
-    following = after if fits else quick_sums(rotating_slice(parameters, update_index + 1))
+    following = after if fits else quick_sums(rotating_slice(parameters, step_index + 1))
     still = sorted(name for name in due_to_move if before[name] == after[name])
     return {
         "before": joint_sum(before),

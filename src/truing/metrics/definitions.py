@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from truing.errors import RecordError
 from truing.metrics.audit_definitions import AUDIT_METRICS
 from truing.metrics.rollout_definitions import ROLLOUT_METRICS
-from truing.metrics.update_definitions import UPDATE_METRICS
+from truing.metrics.step_definitions import STEP_METRICS
 
-METRICS = (*ROLLOUT_METRICS, *UPDATE_METRICS, *AUDIT_METRICS)
+METRICS = (*ROLLOUT_METRICS, *STEP_METRICS, *AUDIT_METRICS)
 
 
 def is_metric(name: str) -> bool:

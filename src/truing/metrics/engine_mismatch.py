@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.metrics.step import Metrics
 from truing.metrics.token_numbers import drop_nan
-from truing.metrics.update import Metrics
 from truing.ops.kl import kl_k3
 from truing.types.status import FinishReason
 from truing.types.step_table import StepTable

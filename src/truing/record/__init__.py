@@ -16,7 +16,7 @@ from truing.record.compaction import compact
 from truing.record.events import Event
 from truing.record.reader import RunReader, has_writer
 from truing.record.step_line import Segment, StepLine
-from truing.record.undone_updates import archive_undone
+from truing.record.undone_steps import archive_undone
 from truing.record.writer import RunWriter
 
 __all__ = [

@@ -8,9 +8,10 @@ from truing.errors import RecordError
 from truing.record.events import Event
 from truing.record.fields import Misfit, check
 from truing.record.index import SegmentRef
-from truing.record.lost_updates import lost_updates
+from truing.record.lost_steps import lost_steps
 from truing.record.malformed import damaged_line
 from truing.record.run_json import FORMAT, RUN_JSON
+from truing.record.step_columns import columns_of
 from truing.record.step_line import StepLine
 from truing.record.store import (
     ABANDONED,
@@ -23,7 +24,6 @@ from truing.record.store import (
     CompactedFile,
     load_step,
 )
-from truing.record.update_columns import columns_of
 from truing.types.step_table import StepTable
 from truing.utils.format import shorten, with_count
 from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
@@ -159,7 +159,7 @@ class RunReader:
                 expected=f"at least {noted}, as its steps say",
                 remedy="restore the file from a copy",
             )
-        by_number = lost_updates(columns, events)
+        by_number = lost_steps(columns, events)
         unlisted = self._groups.count_unlisted(columns.segment_refs)
         if unlisted:  # steps that were undone stay in the compacted file, until it is written again
             unlisted = self._groups.count_unlisted([*columns.segment_refs, *self._undone_segments()])

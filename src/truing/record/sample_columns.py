@@ -26,7 +26,7 @@ from truing.record.store import PARQUET, CompactedFile
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # texts that many samples share
 COLUMNS = pa.schema(
     {
-        "update": pa.int32(),  # index into the requested steps
+        "step_index": pa.int32(),  # index into the requested steps
         "stage": DICTIONARY,
         "step": pa.int64(),
         "sample_id": pa.string(),
@@ -145,38 +145,40 @@ class SampleColumns:
         """Return the snapshot extended by further steps, as far as time allows."""
         count, parts, unreadable = len(snapshot.steps), [snapshot.table], dict(snapshot.unreadable)
         tables: list[pa.Table] = []
-        updates: list[int] = []  # the steps of these rows
+        step_indices: list[int] = []  # of the rows
         rows = 0
         for row_range in row_ranges(refs[count:], index):
             indices = range(count, count + len(row_range.refs))
             count = indices.stop
             try:
                 tables.append(read_columns(self.run_dir, row_range, self._groups, SOURCE_COLUMNS))
-                updates += indices
+                step_indices += indices
                 rows += row_range.rows
             except RecordError as error:
                 unreadable |= dict.fromkeys(indices, str(error))
             if rows >= BATCH_ROWS:
-                parts.append(_build_table(tables, updates, refs))
-                tables, updates, rows = [], [], 0
+                parts.append(_build_table(tables, step_indices, refs))
+                tables, step_indices, rows = [], [], 0
             if time.monotonic() > deadline:
                 break
         if tables:
-            parts.append(_build_table(tables, updates, refs))
+            parts.append(_build_table(tables, step_indices, refs))
         table = _concat(parts) if len(parts) > 1 else snapshot.table
         return SampleSnapshot(table, unreadable, refs[:count], len(refs) - count)
 
 
-def _build_table(tables: Sequence[pa.Table], updates: Sequence[int], steps: Sequence[SegmentRef]) -> pa.Table:
+def _build_table(
+    tables: Sequence[pa.Table], step_indices: Sequence[int], steps: Sequence[SegmentRef]
+) -> pa.Table:
     """Return the table of rows that were read of these steps of ``steps``."""
     table = pa.concat_tables(tables)
-    counts = [steps[at].rows for at in updates]
-    stages = pa.array([steps[at].stage for at in updates]).dictionary_encode()
+    counts = [steps[at].rows for at in step_indices]
+    stages = pa.array([steps[at].stage for at in step_indices]).dictionary_encode()
     columns: dict[str, pa.Array | pa.ChunkedArray] = {name: table[name] for name in SOURCE_COLUMNS}
     columns |= _turn_columns(table["turns"].combine_chunks())
-    columns["update"] = pa.array(np.repeat(updates, counts), pa.int32())
-    columns["step"] = pa.array(np.repeat([steps[at].step for at in updates], counts))
-    columns["stage"] = stages.take(pa.array(np.repeat(np.arange(len(updates)), counts)))
+    columns["step_index"] = pa.array(np.repeat(step_indices, counts), pa.int32())
+    columns["step"] = pa.array(np.repeat([steps[at].step for at in step_indices], counts))
+    columns["stage"] = stages.take(pa.array(np.repeat(np.arange(len(step_indices)), counts)))
     for name in COLUMNS.names:
         if COLUMNS.field(name).type == DICTIONARY and pa.types.is_string(columns[name].type):
             columns[name] = pc.dictionary_encode(columns[name])
@@ -200,4 +202,4 @@ def _turn_columns(turns: pa.Array) -> dict[str, pa.Array]:
 def _concat(tables: Sequence[pa.Table]) -> pa.Table:
     """Return one table with unified dictionaries."""
     table = pa.concat_tables(tables).unify_dictionaries()
-    return table.combine_chunks() if table["update"].num_chunks > MAX_CHUNKS else table
+    return table.combine_chunks() if table["step_index"].num_chunks > MAX_CHUNKS else table

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from truing.errors import RecordError
 from truing.record.events import Event
 from truing.record.malformed import damaged_line
+from truing.record.step_columns import SEGMENT, StepColumns, columns_of, concat_columns
 from truing.record.step_line import StepLine
 from truing.record.store import STEPS
-from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
 from truing.types.step_table import StepNumbers
 from truing.utils.parse import parse_finite_json
 from truing.utils.regular_files import open_regular
@@ -56,7 +56,7 @@ class StepsReader:
     def __init__(self, run_dir: Path) -> None:
         self.path = Path(run_dir) / STEPS
         self.columns = concat_columns([])
-        self._parts: list[UpdateColumns] = []
+        self._parts: list[StepColumns] = []
         self._names: set[str] = set()
         self._end, self._tail = 0, b""
         self._starts: list[NDArray[np.int64]] = []  # where lines begin
@@ -133,13 +133,13 @@ def _line_starts(lines: bytes) -> NDArray[np.int64]:
 
 def _parse(
     lines: bytes, starts: NDArray[np.int64], before: int, names: Sequence[str], path: Path
-) -> UpdateColumns:
+) -> StepColumns:
     """Return lines as columns, by Arrow; one by one if names are unknown or a number is infinite."""
     columns = _parse_arrow(lines, starts, names) if names else None
     return _parse_lines(lines.split(b"\n")[:-1], before, path) if columns is None else columns
 
 
-def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> UpdateColumns | None:
+def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> StepColumns | None:
     """Return all lines as columns; None if Arrow cannot (infinity is a string in JSON).
 
     Arrow 26 crashes on a line ``null`` and counts two objects in a line as two lines: lines must begin with
@@ -167,7 +167,7 @@ def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) 
             if values.null_count < len(values):
                 column = f"seconds/{name}" if kind == "seconds" else name
                 numbers[column] = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    return UpdateColumns(
+    return StepColumns(
         table["stage"],
         table["step"].to_numpy(),
         table["loss_label"],
@@ -176,7 +176,7 @@ def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) 
     )
 
 
-def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColumns:
+def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> StepColumns:
     return columns_of(
         [_parse_line(text, number, path) for number, text in enumerate(lines, start=before + 1)]
     )

@@ -36,7 +36,7 @@ class RunWriter:
         self._steps = JsonlWriter(self.run_dir / STEPS)
         self._events = JsonlWriter(self.run_dir / EVENTS)
         self._recorded: list[SegmentRef] = []
-        self._recorded_updates: set[tuple[str, int]] = set()
+        self._recorded_steps: set[tuple[str, int]] = set()
         events = RunReader(self.run_dir).events()
         self._declared, self._event_count = declared_numbers(events), len(events)
         self._truncate([SegmentRef.from_step(row) for row in RunReader(self.run_dir).iter_steps()])
@@ -66,7 +66,7 @@ class RunWriter:
 
     def write_step(self, table: StepTable) -> None:
         """Record a step."""
-        if (table.stage, table.step) in self._recorded_updates:
+        if (table.stage, table.step) in self._recorded_steps:
             raise RecordError(
                 f"step {table.step} of stage {table.stage} is recorded already",
                 remedy="call truncate_to before recording it again",
@@ -78,7 +78,7 @@ class RunWriter:
         line = StepLine(**vars(table.only_numbers), segment=segment, events=self._event_count)
         self._steps.append(line.to_json())
         self._recorded.append(SegmentRef.from_step(line))
-        self._recorded_updates.add((line.stage, line.step))
+        self._recorded_steps.add((line.stage, line.step))
 
     def write_event(self, kind: str, **payload: Any) -> None:
         """Record an event with the current time; NaN in the payload is read back as None."""
@@ -124,7 +124,7 @@ class RunWriter:
         """Keep these first lines, then remove segments without a line."""
         self._steps.truncate(len(refs))
         self._recorded = list(refs)
-        self._recorded_updates = {(ref.stage, ref.step) for ref in refs}
+        self._recorded_steps = {(ref.stage, ref.step) for ref in refs}
         files = {ref.file for ref in refs}
         with disk_errors(self._rollouts):
             for path in self._rollouts.iterdir():

@@ -15,9 +15,9 @@ from truing.envs.base import MultiTurnEnv
 from truing.envs.program_env import ProgramEnv
 from truing.errors import DataError, NoReward, RewardCrash, RewardError, RolloutError, SkipGroup
 from truing.rewards import GradeResult, prepare
-from truing.rollouts.attempt import Attempt
 from truing.rollouts.episode_context import EndedFn, EpisodeContext, RunningTurns, TurnSource, group_id
 from truing.rollouts.programs.run import collect_programs
+from truing.rollouts.running_rollout import RunningRollout
 from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, run_calls
 from truing.rollouts.workers.calls import reply_name
 from truing.types.message import Message
@@ -69,17 +69,17 @@ def _collect_episodes(
     on_ended: EndedFn | None,
 ) -> list[Rollout]:
     """Return the rollouts of tasks in episodes of the environment, without rewards, group by group."""
-    attempts = _start_attempts(tasks, group_size, context, key)
+    rollouts = _start_rollouts(tasks, group_size, context, key)
     try:
-        _open_episodes(attempts, context, workers)
+        _open_episodes(rollouts, context, workers)
         with turn_source.running_turns() as turns:
-            _run_attempts(attempts, turns, context, workers, on_ended)
-        _read_outcomes(attempts, context, workers)
+            _run_rollouts(rollouts, turns, context, workers, on_ended)
+        _read_outcomes(rollouts, context, workers)
     finally:
-        workers.close_episodes(each.episode for each in attempts if each.episode is not None)
+        workers.close_episodes(each.episode for each in rollouts if each.episode is not None)
     return [
-        attempt.to_rollout(context.sampling_params, index % group_size)
-        for index, attempt in enumerate(attempts)
+        rollout.to_rollout(context.sampling_params, index % group_size)
+        for index, rollout in enumerate(rollouts)
     ]
 
 
@@ -88,39 +88,41 @@ def _split(rollouts: Sequence[Rollout], size: int) -> Iterator[Sequence[Rollout]
     return (rollouts[first : first + size] for first in range(0, len(rollouts), size))
 
 
-def _start_attempts(
+def _start_rollouts(
     tasks: Mapping[int, Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
-) -> list[Attempt]:
+) -> list[RunningRollout]:
     """Return all rollouts before their first turn."""
     dialogues = {index: start_dialogue(context.chat, task) for index, task in tasks.items()}
     return [
-        Attempt(task, (*key, index, k), *dialogues[index], group_id=group_id(*key, index), episode=None)
+        RunningRollout(
+            task, (*key, index, k), *dialogues[index], group_id=group_id(*key, index), episode=None
+        )
         for index, task in tasks.items()
         for k in range(group_size)
     ]
 
 
-def _open_episodes(attempts: Sequence[Attempt], context: EpisodeContext, workers: EnvWorkers) -> None:
+def _open_episodes(rollouts: Sequence[RunningRollout], context: EpisodeContext, workers: EnvWorkers) -> None:
     """Open an episode for each rollout, if the environment has episodes."""
     if not isinstance(context.env, MultiTurnEnv):
         return
-    for attempt in attempts:
-        attempt.episode = workers.new_episode()
-    openings = run_calls(workers, (EnvCall("open", _id(attempt), attempt.task) for attempt in attempts))
-    for attempt, opening in zip(attempts, openings, strict=True):
+    for rollout in rollouts:
+        rollout.episode = workers.new_episode()
+    openings = run_calls(workers, (EnvCall("open", _id(rollout), rollout.task) for rollout in rollouts))
+    for rollout, opening in zip(rollouts, openings, strict=True):
         if opening.error:
-            attempt.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {opening.error}")
+            rollout.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {opening.error}")
 
 
-def _id(attempt: Attempt) -> int:
+def _id(rollout: RunningRollout) -> int:
     """Return the id of a rollout's episode."""
-    assert attempt.episode is not None
-    return attempt.episode
+    assert rollout.episode is not None
+    return rollout.episode
 
 
-def _run_attempts(
-    attempts: Sequence[Attempt],
-    turns: RunningTurns[Attempt],
+def _run_rollouts(
+    rollouts: Sequence[RunningRollout],
+    turns: RunningTurns[RunningRollout],
     context: EpisodeContext,
     workers: EnvWorkers,
     on_ended: EndedFn | None,
@@ -128,83 +130,85 @@ def _run_attempts(
     """Alternate turns and replies until all rollouts have ended; beyond the time limit no turn begins."""
     lock_step = context.limits.lock_step
     deadline = time.monotonic() + (context.limits.time_limit or math.inf)
-    index_of = {attempt: index for index, attempt in enumerate(attempts)}
-    ready = [attempt for attempt in attempts if attempt.status is None]  # for their next turn
-    awaiting_reply: list[Attempt] = []  # their last turn is not yet given to the environment
+    index_of = {rollout: index for index, rollout in enumerate(rollouts)}
+    ready = [rollout for rollout in rollouts if rollout.status is None]  # for their next turn
+    awaiting_reply: list[RunningRollout] = []  # their last turn is not yet given to the environment
     replies = workers.calls()
     try:
         while ready or turns.unfinished or awaiting_reply or replies.unfinished:
             if ready and not (lock_step and (turns.unfinished or replies.unfinished)):
                 _begin_turns(sorted(ready, key=index_of.__getitem__), turns, deadline)
                 ready = []
-            for attempt, completion in turns.step():
-                attempt.add_turn(context.chat, completion)
-                awaiting_reply.append(attempt)
+            for rollout, completion in turns.step():
+                rollout.add_turn(context.chat, completion)
+                awaiting_reply.append(rollout)
             if not (lock_step and turns.unfinished):
-                for attempt in sorted(awaiting_reply, key=index_of.__getitem__):
-                    if _expects_reply(attempt, turns):
+                for rollout in sorted(awaiting_reply, key=index_of.__getitem__):
+                    if _expects_reply(rollout, turns):
                         replies.submit(
-                            index_of[attempt], EnvCall("reply", _id(attempt), attempt.last_message)
+                            index_of[rollout], EnvCall("reply", _id(rollout), rollout.last_message)
                         )
                 awaiting_reply = []
             for index, reply in (replies.poll() if turns.unfinished else replies.wait()).items():
-                _observe(attempts[index], reply, context)
-                ready += [attempts[index]] if _is_unfinished(attempts[index], turns) else []
+                _observe(rollouts[index], reply, context)
+                ready += [rollouts[index]] if _is_unfinished(rollouts[index], turns) else []
             if on_ended is not None:
-                on_ended(sum(attempt.status is not None for attempt in attempts), len(attempts))
+                on_ended(sum(rollout.status is not None for rollout in rollouts), len(rollouts))
     finally:  # after an interrupt no further call starts
         replies.shut_down()
 
 
-def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns[Attempt], deadline: float) -> None:
+def _begin_turns(
+    rollouts: Sequence[RunningRollout], turns: RunningTurns[RunningRollout], deadline: float
+) -> None:
     """Begin the next turn of each rollout; beyond the deadline end them."""
     if time.monotonic() <= deadline:
-        turns.add(attempts)
+        turns.add(rollouts)
         return
-    for attempt in attempts:
-        attempt.end(Status.TRUNCATED, EndedBy.TIME)
+    for rollout in rollouts:
+        rollout.end(Status.TRUNCATED, EndedBy.TIME)
 
 
-def _is_unfinished(attempt: Attempt, turns: RunningTurns[Attempt]) -> bool:
+def _is_unfinished(rollout: RunningRollout, turns: RunningTurns[RunningRollout]) -> bool:
     """Whether a rollout has not ended; free what is cached for one that has."""
-    if attempt.status is not None:
-        turns.release(attempt)
-    return attempt.status is None
+    if rollout.status is not None:
+        turns.release(rollout)
+    return rollout.status is None
 
 
-def _expects_reply(attempt: Attempt, turns: RunningTurns[Attempt]) -> bool:
+def _expects_reply(rollout: RunningRollout, turns: RunningTurns[RunningRollout]) -> bool:
     """Whether the environment replies to a rollout's last turn; a rollout without an episode is done."""
-    if attempt.status is None and attempt.episode is None:
-        attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
-    return _is_unfinished(attempt, turns)
+    if rollout.status is None and rollout.episode is None:
+        rollout.end(Status.DONE, EndedBy.ENVIRONMENT)
+    return _is_unfinished(rollout, turns)
 
 
-def _observe(attempt: Attempt, reply: CallResult[Sequence[Message]], context: EpisodeContext) -> None:
+def _observe(rollout: RunningRollout, reply: CallResult[Sequence[Message]], context: EpisodeContext) -> None:
     """Append the environment's reply, or its error."""
     if reply.value is None:
-        called = reply_name(attempt.last_message)
+        called = reply_name(rollout.last_message)
         error = f"the environment failed to reply ({called}): {reply.error}"
-        attempt.end(Status.ERROR, EndedBy.ERROR, error)
+        rollout.end(Status.ERROR, EndedBy.ERROR, error)
         return
     max_prompt_length = context.context_length - context.sampling_params.max_new_tokens
     try:
-        attempt.observe(context.chat, reply.value, context.limits, max_prompt_length)
+        rollout.observe(context.chat, reply.value, context.limits, max_prompt_length)
     except DataError as error:  # the template refuses the turn or the reply
-        attempt.end(Status.ERROR, EndedBy.ERROR, str(error))
+        rollout.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
-def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext, workers: EnvWorkers) -> None:
+def _read_outcomes(rollouts: Sequence[RunningRollout], context: EpisodeContext, workers: EnvWorkers) -> None:
     """Read the outcome of each episode that did not fail, and hashes of it and of what it replied."""
     without_error = [
-        attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
+        rollout for rollout in rollouts if rollout.episode is not None and rollout.status is not Status.ERROR
     ]
     chars = context.limits.max_reply_chars
-    outcomes = run_calls(workers, (EnvCall("outcome", _id(attempt), chars) for attempt in without_error))
-    for attempt, outcome in zip(without_error, outcomes, strict=True):
+    outcomes = run_calls(workers, (EnvCall("outcome", _id(rollout), chars) for rollout in without_error))
+    for rollout, outcome in zip(without_error, outcomes, strict=True):
         if outcome.value is None:
-            attempt.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")
+            rollout.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")
         else:
-            attempt.outcome, attempt.reply_hashes = outcome.value
+            rollout.outcome, rollout.reply_hashes = outcome.value
 
 
 def _grade_group(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:

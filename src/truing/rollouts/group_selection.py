@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.config import PolicyStage
 from truing.rollouts.sampler import Sampler
 from truing.rollouts.turn_sources import force_rate
@@ -19,7 +19,7 @@ class SelectedGroups(NamedTuple):
     dropped: list[RolloutGroup]
 
 
-def collect_groups(sampler: Sampler, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
+def collect_groups(sampler: Sampler, setting: StepConfig, stage: str, step: int) -> SelectedGroups:
     """Collect the groups of step ``step`` and select them by ``gates.equal_groups``."""
     cfg = setting.stage
     action = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
@@ -50,7 +50,7 @@ def has_equal_rewards(group: RolloutGroup) -> bool:
 
 
 def _collect(
-    sampler: Sampler, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
+    sampler: Sampler, tasks: Sequence[Task], setting: StepConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
     """Collect a group of rollouts for each task."""
     rate = force_rate(sampler.episode, step)

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from truing.algos import Algorithm, UpdateConfig
+from truing.algos import Algorithm, StepConfig
 from truing.algos.flatten import flatten, is_other_conversation, without_loss_terms, without_policy_term
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.ops.masks import MaskPolicy
-from truing.rollouts.attempt import remedy_of
 from truing.rollouts.group_selection import collect_groups
+from truing.rollouts.running_rollout import remedy_of
 from truing.rollouts.sampler import Sampler
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample
@@ -44,7 +44,7 @@ class StepSamples:
 
 
 def collect_step_samples(
-    sampler: Sampler, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int, mask: MaskPolicy
+    sampler: Sampler, algorithm: Algorithm, setting: StepConfig, stage: str, step: int, mask: MaskPolicy
 ) -> StepSamples:
     """Return the samples of step ``step`` of a stage; during bootstrap with demonstrations added."""
     cfg = setting.stage
@@ -76,7 +76,7 @@ def collect_step_samples(
 
 
 def _without_truncated(
-    samples: list[Sample], rollouts: Mapping[str, Rollout], setting: UpdateConfig
+    samples: list[Sample], rollouts: Mapping[str, Rollout], setting: StepConfig
 ) -> list[Sample]:
     """Return samples with truncated rollouts excluded from the policy loss, if gates.truncated = "mask"."""
     if setting.gates.truncated != "mask" or not isinstance(setting.stage, PolicyStage):

@@ -27,7 +27,7 @@ SECONDS_BETWEEN_LINES = 5.0
 SHARE, PAUSE = 0.01, 0.25
 """The maximum share of a run's time for the panel, and the minimum seconds between redraws."""
 
-UPDATE_LINE_METRICS = {
+STEP_LINE_METRICS = {
     "reward/mean": "reward {:.3f}",
     "loss/supervised": "loss {:.3f}",
     "tokens/trained": "{:.0f} trained tokens",
@@ -136,11 +136,11 @@ class EventPrinter:
         """Print the meaning of the loss when it changes."""
         self.print_text(f"  {stage} {step + 1}: {label}: {text}", style="dim")
 
-    def print_update(
+    def print_step(
         self, stage: str, done: int, steps: int, metrics: Mapping[str, float], label: str, left: float
     ) -> None:
         """Print a step; missing metrics are left out."""
-        facts = [text.format(metrics[key]) for key, text in UPDATE_LINE_METRICS.items() if key in metrics]
+        facts = [text.format(metrics[key]) for key, text in STEP_LINE_METRICS.items() if key in metrics]
         parts = [f"{key.removeprefix(PART)} {metrics[key]:.3f}" for key in metrics if key.startswith(PART)]
         if len(parts) > 1:
             facts.insert(1, f"({', '.join(parts)})")
@@ -216,5 +216,5 @@ class ProgressDisplay(EventPrinter):
         last = record.step + 1 == steps
         if self.live_region is None and (last or now - self.printed_at > SECONDS_BETWEEN_LINES):
             left = (now - self.started_at) / self.done * (steps - record.step - 1)
-            self.print_update(record.stage, record.step + 1, steps, record.metrics, record.loss_label, left)
+            self.print_step(record.stage, record.step + 1, steps, record.metrics, record.loss_label, left)
             self.printed_at = now

@@ -64,7 +64,7 @@ class RunWatcher:
 
     def _read(self) -> Screen:
         self.run.refresh()
-        if damage := [*self.run.malformed, *self.run.missing_updates]:
+        if damage := [*self.run.malformed, *self.run.missing_steps]:
             raise RecordError(
                 f"the record of {self.run.run_dir} is damaged",
                 got="; ".join(damage[:3]),

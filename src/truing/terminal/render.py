@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from truing.analysis.estimate import pass_at_text
-from truing.doctor.report.run_summary import RECENT_UPDATES, RecordedFinding, RunSummary
+from truing.doctor.report.run_summary import RECENT_STEPS, RecordedFinding, RunSummary
 from truing.doctor.verdict import Verdict
 from truing.terminal.layout import GAP, bar, fit_width, flow, sparkline, wrap_lines
 from truing.terminal.reader import CriteriaByVerdict, Screen
@@ -96,7 +96,7 @@ def _stages(summary: RunSummary) -> Iterator[Text]:
 def _reward(facts: Screen, width: int) -> Iterator[Text]:
     """Yield the mean of the last steps, and a sparkline of the stage with its bounds."""
     mean_N = facts.reward_N[np.isfinite(facts.reward_N)]
-    last = min(RECENT_UPDATES, len(facts.reward_N))
+    last = min(RECENT_STEPS, len(facts.reward_N))
     mean = Text.assemble((str(facts.summary.reward), "bold"), (f" last {last}" if last > 1 else "", "dim"))
     yield mean
     if len(mean_N) > 1:

@@ -61,9 +61,9 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
     ]
     only_facts = set(verdicts.values()) <= {Verdict.FACT}
     findings = ", ".join(["no rule found anything", *parts] if only_facts else parts)
-    updates = with_count(reader.count_steps(), "step")
+    steps = with_count(reader.count_steps(), "step")
     return (
-        f"doctor: {updates} judged, {findings}: {command} check {quote(str(run))}",
+        f"doctor: {steps} judged, {findings}: {command} check {quote(str(run))}",
         "green" if only_facts else "yellow",
     )
 

@@ -12,7 +12,7 @@ FIRST, BETWEEN = 2.0, 5.0
 
 
 class Waiting:
-    """Prints lines such as ``judged 40 of 205 updates, 30 s left``; called with both counts."""
+    """Prints lines such as ``judged 40 of 205 steps, 30 s left``; called with both counts."""
 
     def __init__(self, text: str, print_line: Callable[[str], None] | None = None) -> None:
         """``text`` has the places ``{done}`` and ``{total}``."""

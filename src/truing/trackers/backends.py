@@ -15,7 +15,7 @@ IDS_FILE = "track.json"
 class Backend(Protocol):
     """A tracker."""
 
-    def log(self, numbers: Mapping[str, float], update: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log numbers by name, for a step counted over all stages."""
         ...
 
@@ -33,10 +33,10 @@ class TensorBoard:
         self.writer = SummaryWriter(str(out / "tensorboard"))
         self.writer.add_text("recipe", f"```\n{json.dumps(config, indent=2)}\n```")
 
-    def log(self, numbers: Mapping[str, float], update: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log a scalar for each number."""
         for name, number in numbers.items():
-            self.writer.add_scalar(name, number, update)
+            self.writer.add_scalar(name, number, step)
         self.writer.flush()
 
     def close(self) -> None:
@@ -55,12 +55,12 @@ class Wandb:
             project=project, name=name, id=run_id, resume="allow", config=dict(config), dir=str(out)
         )
         # a rollback repeats steps, and W&B's own steps only grow
-        self.run.define_metric("update", hidden=True)
-        self.run.define_metric("*", step_metric="update")
+        self.run.define_metric("step", hidden=True)
+        self.run.define_metric("*", step_metric="step")
 
-    def log(self, numbers: Mapping[str, float], update: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log all numbers at once, with their step."""
-        self.run.log({**numbers, "update": update})
+        self.run.log({**numbers, "step": step})
 
     def close(self) -> None:
         """Wait until everything is sent."""
@@ -76,9 +76,9 @@ class Trackio:
         name = tracker_id(out, "trackio", lambda: f"{out.resolve().name}-{uuid.uuid4().hex[:6]}")
         self.run = trackio.init(project=project, name=name, resume="allow", config=dict(config), embed=False)
 
-    def log(self, numbers: Mapping[str, float], update: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log all numbers at once."""
-        self.run.log(dict(numbers), step=update)
+        self.run.log(dict(numbers), step=step)
 
     def close(self) -> None:
         """Wait until everything is written; without this, trackio prints its summary again at exit."""
@@ -116,12 +116,12 @@ class Mlflow:
         for first in range(0, len(params), MAX_PARAMS_TAGS_PER_BATCH):
             self.client.log_batch(self.run_id, params=params[first : first + MAX_PARAMS_TAGS_PER_BATCH])
 
-    def log(self, numbers: Mapping[str, float], update: int) -> None:
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log all numbers at once."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [Metric(name, number, now, update) for name, number in numbers.items()]
+        metrics = [Metric(name, number, now, step) for name, number in numbers.items()]
         self.client.log_batch(self.run_id, metrics=metrics)
 
     def close(self) -> None:

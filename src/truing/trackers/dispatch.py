@@ -32,21 +32,21 @@ class TrackerListener:
     """Sends a run's numbers to a tracker, by steps counted over all stages."""
 
     def __init__(self, recipe: Recipe, backend: Backend) -> None:
-        self.recipe, self.backend, self.update_index = recipe, backend, 0
+        self.recipe, self.backend, self.step_index = recipe, backend, 0
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Send the metrics of a step, and the results of an evaluation."""
         if kind == "stage":
-            self.update_index = self._before(facts["stage"]) + facts["first_step"]
+            self.step_index = self._before(facts["stage"]) + facts["first_step"]
         if kind == "step":
             record = facts["record"]
-            self.update_index = self._before(record.stage) + record.step + 1
+            self.step_index = self._before(record.stage) + record.step + 1
             numbers = with_aliases(dict(record.metrics))
             if self.recipe.track.names == "trl":
                 numbers |= {f"train/{name}": x for name, x in trl_metrics(record.metrics).items()}
-            self.backend.log(numbers, self.update_index)
+            self.backend.log(numbers, self.step_index)
         if kind == "eval_loss":
-            self.backend.log({"eval/loss": facts["loss"]}, self.update_index)
+            self.backend.log({"eval/loss": facts["loss"]}, self.step_index)
         if kind == "eval":
             estimate = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
             numbers = {f"eval/{key}": value for key, value in estimate.items() if not math.isnan(value)}
@@ -55,7 +55,7 @@ class TrackerListener:
             if self.recipe.track.names == "trl":
                 parts |= {"eval/reward": estimate["mean"]}
                 parts |= {f"eval/rewards/{name}/mean": value for name, value in facts["parts"].items()}
-            self.backend.log(numbers | passing | parts, self.update_index)
+            self.backend.log(numbers | passing | parts, self.step_index)
 
     def close(self) -> None:
         """Close the tracker's run."""

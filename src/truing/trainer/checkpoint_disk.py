@@ -4,7 +4,7 @@ import math
 import shutil
 from pathlib import Path
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.config import Recipe
 from truing.learner.memory_prediction import STATE_BYTES
 from truing.models.policy import Policy
@@ -33,7 +33,7 @@ def disk_note(recipe: Recipe, policy: Policy, run: Path) -> str:
 
 def checkpoint_bytes(recipe: Recipe, stage: str, trained: int) -> int:
     """Return the bytes of a checkpoint of a stage with so many trained weights: float32, and two moments."""
-    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(recipe, stage)
+    algorithm, setting = ALGORITHMS[stage], StepConfig.from_recipe(recipe, stage)
     copies = 2 if algorithm.critic(setting.stage) == "separate" else 1
     has_reference = recipe.reference.sync_every and algorithm.needs_reference(setting)
     return trained * (STATE_BYTES * copies + (WEIGHT_BYTES if has_reference else 0))

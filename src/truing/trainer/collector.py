@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.doctor.live_doctor import publication_finding
 from truing.engines.base import Publish
 from truing.errors import PublicationError
@@ -32,7 +32,7 @@ class Collector:
     """Collects the steps of a stage; ``setting_of`` gives the algorithm's setting at a step."""
 
     def __init__(
-        self, session: Session, learner: Learner, stage: str, setting_of: Callable[[int], UpdateConfig]
+        self, session: Session, learner: Learner, stage: str, setting_of: Callable[[int], StepConfig]
     ) -> None:
         self._session, self._algorithm, self._stage = session, learner.algorithm, stage
         self._setting_of = setting_of

@@ -11,8 +11,8 @@ from truing.analysis.evaluation import Evaluation
 from truing.analysis.intervals import REWARD_TOLERANCE, Bounds
 from truing.errors import RolloutError
 from truing.rewards import Rewards, reward_range
-from truing.rollouts.attempt import remedy_of
 from truing.rollouts.episode_context import EndedFn
+from truing.rollouts.running_rollout import remedy_of
 from truing.trainer.collector import logged_publication
 from truing.trainer.evaluation_check import prove_evaluated
 from truing.trainer.run_context import RunContext

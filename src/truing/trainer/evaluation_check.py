@@ -81,7 +81,7 @@ def _prove_groups(recipe: Recipe, tasks: Sequence[Task], groups: Sequence[Rollou
     ]
     for one, other in zip_longest(got, expected):
         if one != other:
-            raise _other("tasks, attempts or random numbers", f"{len(got)} tasks, among them {one}", other)
+            raise _other("tasks, rollouts or random numbers", f"{len(got)} tasks, among them {one}", other)
 
 
 def _prove_weights(groups: Sequence[RolloutGroup], digest: str) -> None:

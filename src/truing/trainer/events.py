@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truing.config import Recipe
-from truing.doctor.report.first_updates import SHOWN_UPDATES
+from truing.doctor.report.first_steps import SHOWN_STEPS
 from truing.errors import TruingError
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.optimizer_step import OptimizerStep
@@ -32,7 +32,7 @@ EventCallback = Callable[[str, Mapping[str, Any]], Literal["stop"] | None]
 
 def logs_boundary(seed: int, stage: str, step: int) -> bool:
     """Return whether a step logs its first tokens as text: the first steps, and a random few later."""
-    return step < SHOWN_UPDATES or seed_of(seed, "boundary", stage, step) % BOUNDARY_EVERY == 0
+    return step < SHOWN_STEPS or seed_of(seed, "boundary", stage, step) % BOUNDARY_EVERY == 0
 
 
 class EventLog:
@@ -91,10 +91,10 @@ class EventLog:
 
     def log_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """Log first tokens as text; only those of a stage's first steps are passed on."""
-        write = self.log if step < SHOWN_UPDATES else self.writer.write_event
+        write = self.log if step < SHOWN_STEPS else self.writer.write_event
         write("boundary", stage=stage, step=step, lines=lines)
 
-    def log_update(
+    def log_step(
         self,
         record: StepTable,
         rollouts: Mapping[str, Rollout],

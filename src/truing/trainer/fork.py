@@ -16,7 +16,7 @@ from truing.learner.checkpoint import CheckpointState
 from truing.learner.restore import checkpoint_after
 from truing.record import RunReader, RunWriter, compact
 from truing.record.store import ABANDONED
-from truing.record.undone_updates import link_or_copy
+from truing.record.undone_steps import link_or_copy
 from truing.trainer.go_back import go_back
 from truing.utils.atomic_files import disk_errors
 

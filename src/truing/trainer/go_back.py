@@ -8,7 +8,7 @@ from truing.learner.checkpoint import CheckpointState
 from truing.learner.restore import checkpoint_after
 from truing.record import RunReader, RunWriter, archive_undone
 from truing.record.store import ABANDONED
-from truing.record.undone_updates import updates_after
+from truing.record.undone_steps import steps_after
 from truing.utils.atomic_files import disk_errors, move_into_place
 from truing.utils.format import with_count
 
@@ -31,8 +31,8 @@ def go_back(run: Path, step: int, stage: str | None = None) -> str:
     with RunWriter(run, resume=True) as writer:
         later = _later_checkpoints(folder, state, later_stages)
         newest = checkpoint.find_newest(folder)
-        updates = len(updates_after(RunReader(run).iter_steps(), state.stage, state.step))
-        if not later and not updates:
+        undone = len(steps_after(RunReader(run).iter_steps(), state.stage, state.step))
+        if not later and not undone:
             return f"the run is at step {state.step} of {state.stage}: nothing came after it"
         name = _unused_name(run / ABANDONED, f"{state.stage}-after-{state.step}")
         archive = archive_undone(run, state.stage, state.step, name, later, newest)
@@ -45,7 +45,7 @@ def go_back(run: Path, step: int, stage: str | None = None) -> str:
                 checkpoint.remove(path)
         writer.truncate_to(state.stage, state.step)
     return (
-        f"back to step {state.step} of {state.stage}: {with_count(updates, 'later step')} and"
+        f"back to step {state.step} of {state.stage}: {with_count(undone, 'later step')} and"
         f" {with_count(len(later), 'checkpoint')} are kept in {archive}"
     )
 

@@ -46,7 +46,7 @@ def check_same_start(session: Session) -> None:
         return
     tasks, rewards = sampler.train_tasks, reward_definition(sampler)
     prompts = [render_prompt(sampler.chat, task).token_ids.tolist() for task in tasks[:PROMPTS]]
-    trained = rotating_slice(trainable_parameters(policy.whole_module), update_index=0)
+    trained = rotating_slice(trainable_parameters(policy.whole_module), step_index=0)
     policy.ranks.check_same(
         {
             "the model": policy.loaded.digest,

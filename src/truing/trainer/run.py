@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, StepConfig
 from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks, check_started, is_launched, join, named_losses, this_process
@@ -213,7 +213,7 @@ def _memory_budget(recipe: Recipe, policy: Policy, events: Sequence[Event]) -> M
         recipe.optimizer.memory_bytes,
         recipe.optimizer.micro_batch_tokens,
         reference=any(
-            ALGORITHMS[name].needs_reference(UpdateConfig.from_recipe(recipe, name)) for name in recipe.stages
+            ALGORITHMS[name].needs_reference(StepConfig.from_recipe(recipe, name)) for name in recipe.stages
         ),
         critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
         ranks=policy.ranks.size,

@@ -15,7 +15,7 @@ from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventLog
 from truing.trainer.interrupts import DeferredInterrupt
 from truing.trainer.session import Session
-from truing.trainer.update_doctor import UpdateDoctor
+from truing.trainer.step_doctor import StepDoctor
 from truing.utils.phase_clock import PhaseClock
 
 
@@ -29,7 +29,7 @@ class RunContext:
     memory_budget: MemoryBudget
     event_log: EventLog
     checkpoints: CheckpointManager
-    doctor: UpdateDoctor
+    doctor: StepDoctor
     clock: PhaseClock
     interrupt: DeferredInterrupt
 
@@ -45,7 +45,7 @@ class RunContext:
             memory_budget,
             event_log,
             CheckpointManager(out / "checkpoints", session.recipe),
-            UpdateDoctor(session, event_log),
+            StepDoctor(session, event_log),
             clock_of(computing_device(session.policy.module)),
             DeferredInterrupt(interruptible=session.policy.ranks.size == 1),
         )

@@ -119,7 +119,7 @@ class StageTrainer:
 
         with run.clock.running():
             collected = self.collect_samples(step)
-            samples, update_index = collected.step_samples, run.weights_version(stage, step)
+            samples, step_index = collected.step_samples, run.weights_version(stage, step)
             measured = MeasuredStep(
                 session.recipe,
                 session.sampler,
@@ -127,7 +127,7 @@ class StageTrainer:
                 learner,
                 stage,
                 step,
-                update_index,
+                step_index,
                 samples,
                 past=doctor.live_doctor.facts(stage),
                 publication=collected.receipt,
@@ -161,7 +161,7 @@ class StageTrainer:
 
         if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             run.event_log.log_memory(learner.memory_budget, stage, step)
-        run.event_log.log_update(table, samples.rollouts, session.take_incidents(), steps, label)
+        run.event_log.log_step(table, samples.rollouts, session.take_incidents(), steps, label)
 
         self.diagnose(table)
         return table

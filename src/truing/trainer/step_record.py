@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from truing.algos import UpdateConfig
+from truing.algos import StepConfig
 from truing.config import PolicyStage
 from truing.distributed.sharding import computing_device
 from truing.envs.wrappers import given_in_python
@@ -21,7 +21,7 @@ from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.engine_mismatch import engine_mismatch_metrics, routes_metric
 from truing.metrics.loss_label import LossLabel, loss_label
-from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
+from truing.metrics.step import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
 from truing.record.run_json import FORMAT
 from truing.rollouts.step_samples import StepSamples
@@ -144,7 +144,7 @@ def _of_optimizer_step(table: StepTable, index: int) -> StepTable:
     return table if bool(chosen_P.all()) else table.select(chosen_P)
 
 
-def _term_weights(setting: UpdateConfig) -> Metrics:
+def _term_weights(setting: StepConfig) -> Metrics:
     """Return the coefficients of loss terms that change from step to step."""
     if not isinstance(setting.stage, PolicyStage):
         return {}

@@ -16,17 +16,17 @@ POINTER, STATE = "truing.json", "trainer_state.json"
 """Files of such a folder: where the checkpoint is, and the state as transformers writes it."""
 
 
-def write_folders(output: Path, run: Path, newest: str, updates: int, state: TrainerState) -> None:
+def write_folders(output: Path, run: Path, newest: str, optimizer_steps: int, state: TrainerState) -> None:
     """Write the folder of a new checkpoint, and take away those of checkpoints that the run has removed.
 
     Args:
         output: ``output_dir``.
         run: the run directory in it.
         newest: name of the new checkpoint, such as ``grpo-000004``.
-        updates: per step of the run.
+        optimizer_steps: per step of the run.
         state: of the trainer.
     """
-    folder = output / f"checkpoint-{int(newest.rpartition('-')[2]) * updates}"
+    folder = output / f"checkpoint-{int(newest.rpartition('-')[2]) * optimizer_steps}"
     folder.mkdir(exist_ok=True)
     state.save_to_json(str(folder / STATE))
     pointer = {"run": run.name, "checkpoint": newest}

@@ -80,9 +80,9 @@ class RunState:
         self.args, self.batches, self.callbacks = args, batches, callbacks
         self.logging_every = logging_every
         self.state = TrainerState(
-            max_steps=batches.steps * batches.updates,
+            max_steps=batches.steps * batches.optimizer_steps,
             num_train_epochs=math.ceil(batches.steps / batches.steps_per_epoch),
-            logging_steps=max(1, logging_every) * batches.updates,
+            logging_steps=max(1, logging_every) * batches.optimizer_steps,
         )
         self.control = TrainerControl()
         self.run = Path()  # the directory of the training
@@ -182,7 +182,7 @@ class RunState:
 
     def _step(self, record: StepNumbers) -> None:
         done = record.step + 1
-        self.state.global_step = done * self.batches.updates
+        self.state.global_step = done * self.batches.optimizer_steps
         self.state.epoch = done / self.batches.steps_per_epoch
         self.call("on_step_end")
         seconds = {"step_time": sum(record.seconds.values())}

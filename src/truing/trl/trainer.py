@@ -293,10 +293,11 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
         def on_event(kind: str, facts: Mapping[str, Any]) -> Any:
             if kind == "learner":
-                arguments = carried_arguments(type(self.args).__name__, self.recipe, self.batches.updates)
-                write_arguments(run, type(self.args).__name__, arguments)
+                config = type(self.args).__name__
+                arguments = carried_arguments(config, self.recipe, self.batches.optimizer_steps)
+                write_arguments(run, config, arguments)
             if kind == "checkpoint":  # before on_save, whose callbacks write there
-                write_folders(self.output, run, facts["name"], self.batches.updates, self.state)
+                write_folders(self.output, run, facts["name"], self.batches.optimizer_steps, self.state)
             return self._state.on_event(kind, facts)
 
         return nullcontext(on_event) if self.args.disable_tqdm else _shown(run, on_event)

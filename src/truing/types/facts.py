@@ -31,6 +31,7 @@ from truing.types.token_facts import (
 )
 from truing.types.values import Count, Number, Text
 from truing.types.weight_facts import (
+    AdamW,
     BackwardSums,
     BeforeAndAfter,
     Clip,
@@ -41,7 +42,6 @@ from truing.types.weight_facts import (
     ReferenceSync,
     RowGradients,
     Sync,
-    Update,
     Values,
     Weights,
 )
@@ -93,7 +93,7 @@ class Facts(TypedDict, total=False):
     stepped: BeforeAndAfter
     sync: Sync
     tasks: Tasks
-    update: Update
+    adamw: AdamW
     weights: Weights
 
 

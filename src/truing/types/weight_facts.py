@@ -48,7 +48,7 @@ class DeclaredWeights(TypedDict):
     other_count: NotRequired[Count]
 
 
-class Update(TypedDict):
+class AdamW(TypedDict):
     """A second computation of one weight's optimizer step."""
 
     weight: Text

@@ -79,7 +79,7 @@ def test_the_least_and_the_largest_of_all_are_never_lost(values, points):
     ]
 
 
-def test_few_updates_are_reported_as_they_are():
+def test_few_steps_are_reported_as_they_are():
     none = {"infinite": 0, "not_above_0": 0, "last": None}
     facts = {"x": [1, 3], "y": [0.5, 2.0], "infinite": 1, "not_above_0": 0, "last": INF}
     assert curve(np.array([0.5, NAN, 2.0, INF])) == facts
@@ -95,7 +95,7 @@ def test_what_a_log_axis_has_no_place_for_is_counted():
     assert curve(values)["y"] == [0.5, 0.0, -2.0, 4.0, 0.0]
 
 
-def test_a_spike_among_many_is_in_its_bucket_with_its_update():
+def test_a_spike_among_many_is_in_its_bucket_with_its_step():
     values = np.zeros(10 * POINTS)
     values[1234], values[5678] = 9.0, -3.0
     got = curve(values)
@@ -115,7 +115,7 @@ def test_a_gap_has_no_bucket():
     assert not [x for x in got["x"] if 1000 < x < 3001]
 
 
-def test_a_stretch_that_is_zoomed_into_has_updates_of_its_own():
+def test_a_stretch_that_is_zoomed_into_has_steps_of_its_own():
     values = np.arange(10.0 * POINTS)
     got = curve(values, 2000, 2003)
     assert got == {

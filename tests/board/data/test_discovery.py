@@ -52,7 +52,7 @@ def test_a_run_may_be_given_itself_and_is_then_called_by_its_name(tmp_path):
     run = run_in(tmp_path / "mine")
     shutil.copytree(run, run / "abandoned/grpo-1")
     assert list(FolderIndex(run).runs) == ["mine", "abandoned/grpo-1"]
-    assert Board(run).answer("run", {"run": "mine"})["updates"] == 1
+    assert Board(run).answer("run", {"run": "mine"})["steps"] == 1
 
 
 def test_a_run_within_one_of_its_own_name_hides_neither(tmp_path):
@@ -102,7 +102,7 @@ def test_a_run_with_a_link_that_leads_out_is_not_shown(tmp_path, file):
 def test_a_link_that_is_made_while_the_run_is_open_is_not_read(tmp_path):
     run = run_in(tmp_path / "root/run")
     board = Board(tmp_path / "root")
-    assert board.answer("run", {"run": "run"})["updates"] == 1
+    assert board.answer("run", {"run": "run"})["steps"] == 1
     (run / "events.jsonl").rename(tmp_path / "secret")
     (run / "events.jsonl").symlink_to(tmp_path / "secret")
     with pytest.raises(RecordError, match="lead out"):

@@ -38,10 +38,10 @@ def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_p
     assert [each["prompt"] for each in answer["tasks"]] == ["what is 4?"]
 
 
-def answered(folder, updates, texts):
+def answered(folder, steps, texts):
     """A run whose samples answer with these texts."""
     with opened_run(folder) as writer:
-        for step in range(updates):
+        for step in range(steps):
             rows = [changed(make_sample(f"{step}/{i}"), text=text) for i, text in enumerate(texts)]
             write(writer, step, rows=rows)
     return Board(folder.parent)

@@ -19,7 +19,7 @@ from truing.board.views.charts import (
 )
 from truing.config import resolve
 from truing.metrics.definitions import METRICS
-from truing.record.update_columns import columns_of
+from truing.record.step_columns import columns_of
 
 EVERY = [re.sub(r"<\w+>", "some", metric.name) for metric in METRICS] + ["seconds/some"]
 
@@ -112,7 +112,7 @@ def test_labels_leave_out_what_all_have_in_common(every):
     assert {each["label"].split("/")[0] for each in answer["series"]} == {"gate", "correction"}
 
 
-def test_a_chart_may_be_asked_for_from_one_update_to_another(board):
+def test_a_chart_may_be_asked_for_from_one_step_to_another(board):
     def asked(**window):
         return board.answer("chart", {"run": "mini", "chart": "lr", **window})["series"][0]["x"]
 

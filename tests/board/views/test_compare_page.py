@@ -42,7 +42,7 @@ def test_where_they_part_is_what_the_command_finds(two):
     answer = two.answer("compare_tokens", {"a": "a", "b": "b/c"})
     result = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).first_difference
     at = answer["first_difference"]
-    assert (answer["same"], at["update"], at["step"]) == (2, 3, 2)
+    assert (answer["same"], at["step"]) == (2, 3)
     assert (at["what"], at["token"]) == ("token_ids", 2)
     assert (at["first"], at["second"]) == (result.first, result.second) == (7, 8)
     beside = {each["name"]: (each["first"], each["second"]) for each in answer["beside"]}
@@ -54,7 +54,7 @@ def test_where_they_part_is_what_the_command_finds(two):
 def test_an_answer_that_reads_otherwise_is_reported_as_text(two, monkeypatch):
     monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
     answer = two.answer("compare_tokens", {"a": "a", "b": "b/c"})["words"]
-    assert (answer["stage"], answer["update"], answer["sample"], answer["token"]) == (
+    assert (answer["stage"], answer["step"], answer["sample"], answer["token"]) == (
         "grpo",
         3,
         "0/grpo/2/0/0",
@@ -107,8 +107,8 @@ def test_evaluations_that_both_have_are_compared(tmp_path):
     assert math.isnan(printed.paired.low)
 
 
-def test_no_more_updates_are_looked_at_than_reported(two, monkeypatch):
-    monkeypatch.setattr(compare_page, "MAX_COMPARED_UPDATES", 2)
+def test_no_more_steps_are_looked_at_than_reported(two, monkeypatch):
+    monkeypatch.setattr(compare_page, "MAX_COMPARED_STEPS", 2)
     answer = two.answer("compare_tokens", {"a": "a", "b": "b/c"})
     assert (answer["same"], answer["looked_at"], answer["first_difference"]) == (2, 2, None)
 

@@ -62,7 +62,7 @@ def test_a_fork_that_trains_on_is_read_again_until_it_is_finished(tmp_path):
 def test_a_fork_names_its_parent_on_its_page_and_in_the_list(tmp_path):
     experiment(tmp_path, (0.2, -0.1), 1)
     board = Board(tmp_path)
-    expected = {"run": "run", "name": "run", "stage": "grpo", "update": 2, "changes": list(ARMS[0].changes)}
+    expected = {"run": "run", "name": "run", "stage": "grpo", "step": 2, "changes": list(ARMS[0].changes)}
     assert board.answer("forks", {"run": "run-experiment/arm1-pair1"})["parent"] == expected
     parents = {each["run"]: each["parent"] for each in board.answer("runs", {})["runs"]}
     assert parents["run-experiment/arm1-pair1"] == expected

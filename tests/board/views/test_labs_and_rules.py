@@ -12,7 +12,7 @@ from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
-from truing.doctor.traces.version_0 import UpdateWriter
+from truing.doctor.traces.version_0 import StepWriter
 from truing.doctor.truing_run import recorded_steps
 from truing.errors import BadRequestError, TruingError
 from truing.lab.verdicts.verdict import judge
@@ -76,7 +76,7 @@ def test_markup_in_figures_is_text():
 
 
 def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
-    keeper = UpdateWriter(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
+    keeper = StepWriter(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
     for step in recorded_steps(trained / "mini"):
         if step.stage == "grpo":
             keeper.write(step)

@@ -26,8 +26,8 @@ def prompts_board(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         for step in range(3):
             rows = []
-            for task, updates in REWARDS.items():
-                for i, reward in enumerate(updates[step] if step < len(updates) else ()):
+            for task, steps in REWARDS.items():
+                for i, reward in enumerate(steps[step] if step < len(steps) else ()):
                     name = f"0/grpo/{step}/{task}/{i}"
                     messages = (
                         {"role": "system", "content": "be good"},
@@ -47,18 +47,18 @@ def answer_of(board, view="tasks", **query):
 def test_every_prompt_by_hand(prompts_board):
     answer = answer_of(prompts_board)
     by_task = {each["task"]: each for each in answer["tasks"]}
-    for task, updates in REWARDS.items():
-        known = [reward for each in updates for reward in each if reward == reward]
+    for task, steps in REWARDS.items():
+        known = [reward for each in steps for reward in each if reward == reward]
         if not known:
             assert task not in by_task
             continue
         each = by_task[task]
-        assert each["attempts"] == len(known)
+        assert each["rollouts"] == len(known)
         assert each["pass_rate"] == pytest.approx(sum(reward >= 1 for reward in known) / len(known))
         assert each["reward"] == pytest.approx(statistics.mean(known))
         spread = pytest.approx(statistics.stdev(known)) if len(known) > 1 else None
         assert each["spread"] == spread
-        assert (each["stage"], each["update"]) == ("grpo", len(updates))
+        assert (each["stage"], each["step"]) == ("grpo", len(steps))
         assert each["prompt"] == (f"do {task}" + "!" * 400)[:300] + "…"
     assert (answer["count"], answer["rows"], answer["waiting"], answer["unreadable"]) == (4, 12, 0, [])
     # rates: easy 1, hard 0, mixed 2 of 5, once 0
@@ -69,7 +69,7 @@ def test_every_prompt_by_hand(prompts_board):
     ("order", "names"),
     [
         ("task", ["easy", "hard", "mixed", "once"]),
-        ("attempts", ["once", "hard", "easy", "mixed"]),
+        ("rollouts", ["once", "hard", "easy", "mixed"]),
         ("pass_rate", ["hard", "once", "mixed", "easy"]),
         ("reward", ["hard", "once", "mixed", "easy"]),
         ("spread", ["easy", "mixed", "hard", "once"]),
@@ -80,12 +80,12 @@ def test_prompts_are_sorted_and_what_is_not_known_comes_last(prompts_board, orde
     assert [each["task"] for each in answer_of(prompts_board, order=order)["tasks"]] == names
     back = [each["task"] for each in answer_of(prompts_board, order=order, backwards="1")["tasks"]]
     assert back[-1] == "once" if order == "spread" else sorted(back) == sorted(names)
-    assert back[0] == {"task": "once", "spread": "hard", "attempts": "mixed", "last": "mixed"}.get(
+    assert back[0] == {"task": "once", "spread": "hard", "rollouts": "mixed", "last": "mixed"}.get(
         order, "easy"
     )
 
 
-def test_an_attempt_with_several_samples_counts_once(tmp_path):
+def test_a_rollout_with_several_samples_counts_once(tmp_path):
     rows = []
     for name, parts, reward in (("a", 3, 1.0), ("b", 1, 0.0)):
         for i in range(parts):
@@ -95,7 +95,7 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
         write(writer, 0, rows=rows)
         write(writer, 1, rows=rows[3:])  # a rollout of the same name in another step is another
     (task,) = answer_of(Board(tmp_path))["tasks"]
-    assert (task["attempts"], task["pass_rate"]) == (3, pytest.approx(1 / 3))
+    assert (task["rollouts"], task["pass_rate"]) == (3, pytest.approx(1 / 3))
     assert answer_of(Board(tmp_path), "samples")["count"] == 5
 
 
@@ -158,7 +158,7 @@ def test_samples_are_chosen_as_they_are_wanted(prompts_board):
     assert answer_of(prompts_board, "samples", finish="stop")["count"] == 15
     answer = answer_of(prompts_board, "samples")
     assert (answer["count"], answer["finishes"], answer["statuses"]) == (15, ["stop"], ["done"])
-    assert [(each["stage"], each["update"]) for each in answer["samples"][-2:]] == [("grpo", 3)] * 2
+    assert [(each["stage"], each["step"]) for each in answer["samples"][-2:]] == [("grpo", 3)] * 2
 
 
 def test_samples_are_sorted_with_what_is_not_known_last(prompts_board):
@@ -214,18 +214,18 @@ def test_what_there_was_no_time_for_is_reported_and_read_later(prompts_board, mo
     assert answer_of(prompts_board)["rows"] == 12
 
 
-def test_an_update_that_cannot_be_read_is_reported_and_the_others_are_listed(prompts_board, tmp_path):
+def test_a_step_that_cannot_be_read_is_reported_and_the_others_are_listed(prompts_board, tmp_path):
     (tmp_path / "run/rollouts/grpo-000001.arrow").unlink()
     answer = answer_of(prompts_board, "samples")
     assert (answer["count"], answer["unreadable_count"]) == (11, 1)
     assert "step 1 of stage grpo are missing" in answer["unreadable"][0]
 
 
-def test_demonstrations_have_no_reward_and_are_no_attempts(board):
+def test_demonstrations_have_no_reward_and_are_no_rollouts(board):
     answer = board.answer("tasks", {"run": "mini"})
     rows = {each: board.answer("samples", {"run": "mini", "stage": each})["count"] for each in ("all", "sft")}
     assert rows == {"all": 15 * 16 + 2 * 6 * 4, "sft": 15 * 16}
-    assert answer["rows"] == 2 * 6 * 4 == sum(each["attempts"] for each in answer["tasks"])
+    assert answer["rows"] == 2 * 6 * 4 == sum(each["rollouts"] for each in answer["tasks"])
 
 
 def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
@@ -246,7 +246,7 @@ def test_words_that_cannot_be_read_are_reported_and_the_lists_stand(prompts_boar
     answer = answer_of(prompts_board, "samples")
     assert (answer["count"], answer["unread"], answer["unreadable_count"]) == (15, 0, 1)
     assert [each["answer"] is None for each in answer["samples"]] == [
-        each["update"] == 1 for each in answer["samples"]
+        each["step"] == 1 for each in answer["samples"]
     ]
     answer = answer_of(prompts_board, text="do ")  # "hard" and "once" were drawn in no other step
     assert (answer["unread"], answer["unreadable_count"], answer["count"]) == (0, 1, 2)

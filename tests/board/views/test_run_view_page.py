@@ -7,7 +7,7 @@ from truing.analysis.scorecard import scorecard
 from truing.board.queries import Board
 from truing.config import resolve
 from truing.record import Event, RunReader
-from truing.record.update_columns import columns_of
+from truing.record.step_columns import columns_of
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def run_board(tmp_path):
     return Board(tmp_path).answer("run", {"run": "run"})
 
 
-def test_evaluations_lie_behind_the_updates_that_they_followed(run_board):
+def test_evaluations_lie_behind_the_steps_that_they_followed(run_board):
     placed = {each["name"]: each["x"] for each in run_board["evaluations_at"]}
     assert placed == {"base": 0, "sft@1": 1, "sft@2": 2, "after_sft": 3, "grpo@2": 5}
     assert run_board["evaluations_at"][0] == {
@@ -51,12 +51,12 @@ def test_evaluations_lie_behind_the_updates_that_they_followed(run_board):
     }
 
 
-def test_stages_have_their_rows_and_the_number_of_their_first_update(run_board):
+def test_stages_have_their_rows_and_the_number_of_their_first_step(run_board):
     assert run_board["spans"] == [
         {"stage": "sft", "start": 0, "end": 3, "first": 1},
         {"stage": "grpo", "start": 3, "end": 7, "first": 1},
     ]
-    assert (run_board["updates"], run_board["at"], run_board["stages"]) == (
+    assert (run_board["steps"], run_board["at"], run_board["stages"]) == (
         7,
         ("grpo", 4, 3),
         (("sft", 3, 3), ("grpo", 4, 3)),
@@ -77,7 +77,7 @@ def test_what_happened_is_reported_newest_first_and_counts_from_one(run_board):
         ("eval", "sft@1: 0.200 [0.100, 0.300] (assumes many tasks) of 8 tasks"),
         ("eval", "base: 0.100 [0.000, 0.200] (assumes many tasks) of 8 tasks"),
     ]
-    assert [each["update"] for each in run_board["words"]] == [1, 2, 3, 4]
+    assert [each["step"] for each in run_board["words"]] == [1, 2, 3, 4]
 
 
 def test_times_are_utc(tmp_path):

@@ -67,7 +67,7 @@ def test_a_damaged_value_of_it_hides_nothing_else(tmp_path):
     answer = board_with(tmp_path, damaged).answer("run", {"run": "run"})
     assert answer["second"] is None
     assert "the second grader" in answer["trouble"]
-    assert answer["updates"] == 4
+    assert answer["steps"] == 4
 
 
 def answers_of(board, **query):

@@ -26,7 +26,7 @@ def rows_of(run, stage):
 
 
 def sample_answer(board, name, step, row, **more):
-    query = {"run": name, "stage": step.stage, "update": str(step.step + 1), "sample": row.sample_id}
+    query = {"run": name, "stage": step.stage, "step": str(step.step + 1), "sample": row.sample_id}
     return board.answer("sample", query | more)
 
 
@@ -102,7 +102,7 @@ def one_row(folder, *, length=5, **recipe):
     )
     with opened_run(folder / "run", **recipe) as writer:
         write(writer, 0, rows=[row], passes=make_passes([row], new_logprob=torch.tensor(new)))
-    query = {"run": "run", "stage": "grpo", "update": "1", "sample": "0/grpo/0/0/0"}
+    query = {"run": "run", "stage": "grpo", "step": "1", "sample": "0/grpo/0/0/0"}
     return lambda **more: Board(folder).answer("sample", query | more)["tokens"]
 
 
@@ -163,7 +163,7 @@ def test_an_infinite_ratio_is_reported_as_such(tmp_path):
     )
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[row], passes=make_passes([row], new_logprob=torch.tensor([NAN, -0.1, -1.0])))
-    query = {"run": "run", "stage": "grpo", "update": "1", "sample": "s"}
+    query = {"run": "run", "stage": "grpo", "step": "1", "sample": "s"}
     answer = json.loads(dump_json(Board(tmp_path).answer("sample", query)))["tokens"]
     assert answer["numbers"]["ratio"] == [None, "Infinity", 1.0]
     assert answer["clipped"] == [0, 1, 0]
@@ -222,7 +222,7 @@ def test_a_sample_as_a_whole(tmp_path):
     )
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[row])
-    answer = Board(tmp_path).answer("sample", {"run": "run", "stage": "grpo", "update": "1", "sample": "s"})
+    answer = Board(tmp_path).answer("sample", {"run": "run", "stage": "grpo", "step": "1", "sample": "s"})
     about = answer["about"]
     assert (about["length"], about["sampled"], about["trained"], about["advantage"]) == (4, 3, 2, 0.5)
     assert about["text"] == "x" * MAX_CHARS + f"… ({MAX_CHARS + 5:,} characters)"

@@ -37,7 +37,7 @@ def test_the_part_that_differs_is_named_in_text_and_json_with_exit_1(mini, tmp_p
     assert "step 1 of grpo" in result.stdout
     assert "differs: loss (computed in truing.ops.losses:policy_loss)" in result.stdout
     output = json.loads(invoke("bisect", str(run), "--json").stdout)
-    assert (output["guilty"], output["stage"], output["update"]) == ("loss", "grpo", 1)
+    assert (output["guilty"], output["stage"], output["step"]) == ("loss", "grpo", 1)
     assert (output["home"], output["unexplained"]) == ("truing.ops.losses:policy_loss", [])
 
 
@@ -98,7 +98,7 @@ def test_two_runs_first_differ_at_a_key_a_step_and_a_token(mini, tmp_path):
     at = output["first_difference"]
     assert at["what"] == "token_ids"
     assert at["sample_id"]
-    assert (at["stage"], at["step"], output["same_updates"]) == ("grpo", 0, 3)
+    assert (at["stage"], at["step"], output["same_steps"]) == ("grpo", 0, 3)
 
 
 def test_a_later_first_difference_is_found(mini, tmp_path):
@@ -112,9 +112,9 @@ def test_a_later_first_difference_is_found(mini, tmp_path):
     runs = trained("one"), trained("other", grpo={"learning_rate": rate * (1 + 1e-3)})
     output = json.loads(invoke("compare", *map(str, runs), "--json").stdout)
     assert [each["key"] for each in output["recipe"]] == ["grpo.learning_rate"]
-    assert (output["first_difference"]["stage"], output["first_difference"]["step"]) == ("grpo", 0)
+    assert (output["first_difference"]["stage"], output["first_difference"]["step"]) == ("grpo", 1)
     assert output["first_difference"]["what"] == "weights after the step"
-    assert output["same_updates"] == table["sft"]["steps"]
+    assert output["same_steps"] == table["sft"]["steps"]
 
 
 def test_runs_of_two_seeds_are_compared_by_their_results(trained_run):

@@ -89,5 +89,5 @@ def test_of_many_findings_some_are_shown_and_none_commands_the_terminal(monkeypa
     result = truing("check", RECIPES / "tiny.toml")
     assert result.code == 1
     assert "\x1b" not in result.out
-    assert result.out.count(r"✗ attempts can be played and graded: \x1b[2J[red]") == 3
+    assert result.out.count(r"✗ rollouts can be played and graded: \x1b[2J[red]") == 3
     assert "and 1 more: --json lists all" in result.out

@@ -24,7 +24,7 @@ def broken(tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_a_run_that_lost_updates_is_not_judged_clean(broken, tmp_path):
+def test_a_run_that_lost_steps_is_not_judged_clean(broken, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(broken, run)
     lines = (run / "steps.jsonl").read_bytes().splitlines(keepends=True)
@@ -60,7 +60,7 @@ def test_json_sarif_and_junit_agree(broken):
     result = json.loads(truing("check", broken, "--select", "MSK", "--json").out)
     codes = {each["code"] for each in result["findings"]}
     assert codes
-    assert all(each["verdict"] == "PROVEN" and each["update"] >= 1 for each in result["findings"])
+    assert all(each["verdict"] == "PROVEN" and each["step"] >= 1 for each in result["findings"])
     sarif = json.loads(truing("check", broken, "--select", "MSK", "--sarif").out)["runs"][0]
     assert {each["ruleId"] for each in sarif["results"]} == codes
     suite = ElementTree.fromstring(truing("check", broken, "--select", "MSK", "--junit").out.strip())

@@ -73,13 +73,13 @@ def test_a_finished_run_shows_its_last_events_and_its_status(finished):
 def test_json_is_a_line_with_null_for_unknown_values(finished):
     (line,) = command("tail", finished.run, "--json").out.splitlines()
     status = json.loads(line)
-    assert (status["state"], status["updates"], status["at"]) == ("finished", 6, ["grpo", 3, 3])
+    assert (status["state"], status["steps"], status["at"]) == ("finished", 6, ["grpo", 3, 3])
     assert status["left"] is None
     assert status["reward"].keys() == {"mean", "low", "high", "supposes"}
     assert list(status["evaluations"]) == ["base", "after_sft", "after_grpo"]
     assert {(each["tasks"], each["samples"]) for each in status["evaluations"].values()} == {(8, 1)}
     assert "alignment" in status["scorecard"]["pass"]
-    assert all(each["update"] >= 1 for each in status["findings"])
+    assert all(each["step"] >= 1 for each in status["findings"])
 
 
 @pytest.mark.integration
@@ -123,7 +123,7 @@ def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_
     whole = {name: (run / name).read_bytes().splitlines(True) for name in ("steps.jsonl", "events.jsonl")}
     out = io.StringIO()
     watcher = RunWatcher(run)
-    printer = NewEventPrinter(watcher, Console(file=out, width=80), updates=False)
+    printer = NewEventPrinter(watcher, Console(file=out, width=80), steps=False)
 
     def write(steps, events):
         (run / "steps.jsonl").write_bytes(b"".join(whole["steps.jsonl"][:steps]))

@@ -87,7 +87,7 @@ def rows(out):
     return {line.split()[0]: line.split() for line in out.splitlines() if line.strip()[:1].isdigit()}
 
 
-def test_the_last_update_is_shown_with_a_row_per_token(run):
+def test_the_last_step_is_shown_with_a_row_per_token(run):
     result = invoke(run, "--all")
     assert result.exit_code == 0, result.exception
     assert "sample_id grpo00" in result.stdout
@@ -134,8 +134,8 @@ def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
 
 def test_json_has_every_token_and_null_for_missing_values(run):
     output = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 2, "--json").stdout)
-    facts = [output[key] for key in ("stage", "update", "step", "sample_id")]
-    assert facts == ["sft", 2, 1, "sft11"]
+    facts = [output[key] for key in ("stage", "step", "sample_id")]
+    assert facts == ["sft", 2, "sft11"]
     assert output["reward_parts"] == {"exact": None}
     token = output["tokens"][2]
     assert token["text"] == HOSTILE
@@ -220,7 +220,7 @@ def test_values_and_returns_have_columns_with_a_critic():
     assert "value" in line
 
 
-def test_first_tokens_are_printed_of_the_updates_that_recorded_them(run):
+def test_first_tokens_are_printed_of_the_steps_that_recorded_them(run):
     with RunWriter(run, resume=True) as writer:
         writer.write_event("stage", stage="sft", steps=2, first_step=0)
         for step in (0, 1, 1):
@@ -230,5 +230,5 @@ def test_first_tokens_are_printed_of_the_updates_that_recorded_them(run):
     shown = invoke(run, "--first").stdout
     assert shown == "sft 1:\n  0/sft/0/0/0: \\x1b[2J[red]\\u202e\\\n"
     (facts,) = json.loads(invoke(run, "--first", "--stage", "sft", "--json").stdout)
-    assert (facts["stage"], facts["update"]) == ("sft", 1)
+    assert (facts["stage"], facts["step"]) == ("sft", 1)
     assert "expected: sft 1" in str(invoke(run, "--first", "--step", 2).exception)

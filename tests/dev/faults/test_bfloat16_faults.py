@@ -28,7 +28,7 @@ NOTHING_TO_PROVE = {
 QUICK = ("mask-shifted", "gradient-left-over")
 """Of full training."""
 
-ONE_UPDATE = {
+ONE_STEP = {
     "dropout-on": {"stages": ["sft"], "sft.steps": 1},
     "entropy-sign": {"grpo.steps": 1},
     "vllm-own-temperature": {"sft.steps": 1, "grpo.steps": 1},
@@ -43,7 +43,7 @@ ONE_UPDATE = {
     "vllm-quantized-to-int8": {},
     "vllm-routes-shifted": {},
 }
-"""Faults whose first updates decide: dropout is no rounding, and rounding is far below fixed tolerances."""
+"""Faults whose first steps decide: dropout is no rounding, and rounding is far below fixed tolerances."""
 
 FAULTS = (
     "dropout-on",
@@ -75,7 +75,7 @@ HEALTHY = (
     "corrected",
     "entropy-and-kl",
     "gspo",
-    "inner-updates",
+    "inner-epochs",
     "kl-in-reward",
     "mixture-local",
     "nucleus",
@@ -134,9 +134,9 @@ def test_a_fault_is_found_and_its_cause_is_named_first(name):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ONE_UPDATE)
-def test_one_update_shows_a_fault_that_rounding_nearly_hides(name):
-    assert passed(in_bfloat16(name, **ONE_UPDATE[name]))
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_one_step_shows_a_fault_that_rounding_nearly_hides(name):
+    assert passed(in_bfloat16(name, **ONE_STEP[name]))
 
 
 @pytest.mark.integration

@@ -34,7 +34,7 @@ MET = {
     "trl#5312": "no sync with sleep mode",
     "trl#6344": "a custom worker switches the adapter's transfer off, and the version is counted up",
     "labs-molt#124": "an answer in flight while weights are replaced",
-    "NeMo-RL#3696": "a merge onto bfloat16 loses the update",
+    "NeMo-RL#3696": "a merge onto bfloat16 loses the step",
 }
 
 

@@ -17,19 +17,19 @@ from truing.errors import RecipeError, TruingError
 from truing.ops import kl
 from truing.record import RunReader
 
-SECOND_UPDATE = ("kl-sign", "weight-noise")
-"""Faults of the sample that the first update of a policy does not show."""
+SECOND_STEP = ("kl-sign", "weight-noise")
+"""Faults of the sample that the first step of a policy does not show."""
 
 
 @pytest.fixture(scope="module")
 def quick():
-    """Outcomes after an update or two of each stage; the slow tests train every run in full."""
+    """Outcomes after a step or two of each stage; the slow tests train every run in full."""
     everything = {**FAULTS, **healthy_runs()}
     outcomes = {}
     for name in QUICK:
         run = everything[name]
-        updates = 2 if run.healthy or name in SECOND_UPDATE else 1
-        changes = {**run.changes, "sft.steps": 1, "grpo.steps": updates}
+        steps = 2 if run.healthy or name in SECOND_STEP else 1
+        changes = {**run.changes, "sft.steps": 1, "grpo.steps": steps}
         outcomes[name] = run_fault(replace(run, changes=changes))
     return outcomes
 

@@ -25,7 +25,7 @@ FAULTS = (
     "temperature-not-in-trainer",
 )
 
-HEALTHY = ("adapter", "inner-updates", "kl-in-reward", "ppo", "reference-averaged", "tools")
+HEALTHY = ("adapter", "inner-epochs", "kl-in-reward", "ppo", "reference-averaged", "tools")
 
 
 SHORT = {
@@ -33,7 +33,7 @@ SHORT = {
     "grpo-bfloat16": ("adapter", {"sft.steps": 2, "grpo.steps": 2, "model.dtype": "bfloat16"}),
     "ppo": ("ppo", {"sft.steps": 2, "ppo.steps": 2}),
 }
-"""Healthy runs with few updates."""
+"""Healthy runs with few steps."""
 
 
 def quantized(name, keep=None, **changes):

@@ -11,31 +11,31 @@ from truing.doctor.causes.trend import MIN_STEPS, P_VALUE, reward_trend
 DRAWS = 400
 
 NOISE = {
-    "normal": lambda rng, updates: rng.normal(0.3, 0.1, updates),
-    "shares of eight": lambda rng, updates: rng.binomial(8, 0.3, updates) / 8,
-    "rare": lambda rng, updates: rng.binomial(32, 0.02, updates) / 32,
-    "one prompt": lambda rng, updates: rng.binomial(4, rng.beta(0.2, 0.3, updates)) / 4,
-    "tails": lambda rng, updates: rng.standard_cauchy(updates),
+    "normal": lambda rng, steps: rng.normal(0.3, 0.1, steps),
+    "shares of eight": lambda rng, steps: rng.binomial(8, 0.3, steps) / 8,
+    "rare": lambda rng, steps: rng.binomial(32, 0.02, steps) / 32,
+    "one prompt": lambda rng, steps: rng.binomial(4, rng.beta(0.2, 0.3, steps)) / 4,
+    "tails": lambda rng, steps: rng.standard_cauchy(steps),
 }
 RISE = [0.1, 0.2, 0.15, 0.3, 0.4, 0.35, 0.5, 0.6, 0.55, 0.7]
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", NOISE)
-@pytest.mark.parametrize("updates", [3, 9, 40, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 16))])
-def test_noise_is_seldom_called_learning(kind, updates):
+@pytest.mark.parametrize("steps", [3, 9, 40, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 16))])
+def test_noise_is_seldom_called_learning(kind, steps):
     """A line through three shares of eight is exact in one case of twelve."""
-    rng = np.random.default_rng(updates)
-    wrong = sum(reward_trend(NOISE[kind](rng, updates).tolist()).rises for _ in range(DRAWS))
+    rng = np.random.default_rng(steps)
+    wrong = sum(reward_trend(NOISE[kind](rng, steps).tolist()).rises for _ in range(DRAWS))
     assert wrong / DRAWS <= P_VALUE + 3 * math.sqrt(P_VALUE * (1 - P_VALUE) / DRAWS)
 
 
 @pytest.mark.parametrize("rewards", [[0.25, 0.375, 0.5], [0.1 * i for i in range(MIN_STEPS - 1)]])
-def test_a_few_updates_tell_no_trend(rewards):
+def test_a_few_steps_tell_no_trend(rewards):
     assert not reward_trend(rewards).rises
 
 
-def test_two_looks_at_the_same_updates_share_the_error():
+def test_two_looks_at_the_same_steps_share_the_error():
     trend = reward_trend(RISE)
     slope = stats.linregress(range(len(RISE)), RISE).pvalue
     ends = stats.ttest_ind(RISE[-3:], RISE[:3], equal_var=False)

@@ -121,7 +121,7 @@ def critic(seed, explained):
     ]
 
 
-def attempts(step, scores, inputs=None):
+def rollouts(step, scores, inputs=None):
     """A rollout dump of verl: four rollouts of each prompt, unless told otherwise."""
     prompts = inputs or [f"what is {index // 4}?" for index in range(len(scores))]
     return [

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from command import truing
-from foreign import FAULTY, attempts, healthy, json_lines, trainer_state
+from foreign import FAULTY, healthy, json_lines, rollouts, trainer_state
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_findings_are_in_every_form_and_the_exit_code(collapsed):
     assert {each["code"] for each in output["findings"]} == {"LEN001"}
     assert output["scalars_only"] is True
     assert output["exact_not_checked"] > 40
-    assert (output["trainer"], output["updates"], output["not_understood"]) == (
+    assert (output["trainer"], output["steps"], output["not_understood"]) == (
         "trl",
         60,
         [],
@@ -69,7 +69,7 @@ def test_what_was_not_understood_is_named(tmp_path):
 
 
 def test_dumps_are_more_than_scalars(tmp_path):
-    json_lines(tmp_path / "1.jsonl", attempts(1, (1.0, 0.0, 1.0, 0.0)))
+    json_lines(tmp_path / "1.jsonl", rollouts(1, (1.0, 0.0, 1.0, 0.0)))
     outcome = truing("check", tmp_path)
     assert outcome.code == 0
     assert "scalars and answers: " in outcome.out
@@ -90,4 +90,4 @@ def test_a_run_of_several_is_named(tmp_path):
     assert truing("check", tmp_path / "chart.csv").code == 2
     outcome = truing("check", tmp_path / "chart.csv", "run=b", "--json")
     assert outcome.code == 0
-    assert json.loads(outcome.out)["updates"] == 1
+    assert json.loads(outcome.out)["steps"] == 1

@@ -39,12 +39,12 @@ FELL = {
 
 @pytest.mark.parametrize("name", FELL)
 def test_a_reward_that_fell_is_reported_with_step_from_and_to(tmp_path, name):
-    reward, update = FELL[name]
+    reward, step = FELL[name]
     for seed in range(5):
         claim = findings_of(trainer_state(tmp_path / str(seed), healthy(seed, reward=reward)))["RWD010"].claim
         assert claim.verdict is Verdict.SUSPECT
         broke = int(claim.what.rpartition(" ")[2])
-        assert abs(broke - update) <= 2, claim.what
+        assert abs(broke - step) <= 2, claim.what
 
 
 def jackpot(t, rng):
@@ -116,12 +116,12 @@ def every_fifth(seed, alike):
     return logs
 
 
-def test_the_norm_of_one_update_is_not_held_against_the_mean_of_five(tmp_path):
+def test_the_norm_of_one_step_is_not_held_against_the_mean_of_five(tmp_path):
     for seed in range(20):
         assert findings_of(trainer_state(tmp_path / str(seed), every_fifth(seed, 0.8))) == {}
 
 
-def test_a_norm_that_is_0_in_every_fifth_update_is_suspect_all_the_same(tmp_path):
+def test_a_norm_that_is_0_in_every_fifth_step_is_suspect_all_the_same(tmp_path):
     logs = [log | {"step": 5 * log["step"]} for log in healthy(0, grad_norm=constant(0.0))]
     assert set(findings_of(trainer_state(tmp_path, logs))) == {"OPT005"}
 

@@ -84,7 +84,7 @@ def test_a_trend_is_judged_where_its_number_was_logged_last(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_no_trend_is_clean_over_a_few_updates(tmp_path, count):
+def test_no_trend_is_clean_over_a_few_steps(tmp_path, count):
     judged = results(trainer_state(tmp_path, healthy(0)[:count]))
     for code in ("LEN001", "LEN002", "LEN006", "RWD010", "KLD003"):
         assert judged[code].verdict is Verdict.NOT_CHECKED, code

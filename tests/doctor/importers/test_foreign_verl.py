@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from foreign import STEPS, attempts, critic, json_lines
+from foreign import STEPS, critic, json_lines, rollouts
 
 from truing.doctor.importers.detect import read_log
 from truing.doctor.importers.diagnose_log import diagnose_log
@@ -19,7 +19,7 @@ TOKEN_MEAN = {"actor_rollout_ref": {"actor": {"loss_agg_mode": "token-mean", "kl
 
 def folder(path, scores_by_step):
     for step, scores in scores_by_step.items():
-        json_lines(path / f"{step}.jsonl", attempts(step, scores))
+        json_lines(path / f"{step}.jsonl", rollouts(step, scores))
     return path
 
 
@@ -57,7 +57,7 @@ def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
 
 def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
-    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 4 + [1.0] * 4 + [0.0] * 8, prompts))
+    json_lines(tmp_path / "1.jsonl", rollouts(1, [0.0] * 4 + [1.0] * 4 + [0.0] * 8, prompts))
     (step,) = import_run(read_log(tmp_path)).steps
     assert [row.group_id for row in step.samples] == ["g0"] * 4 + ["g1"] * 4 + [""] * 8
     assert step.metrics["group/zero_variance_share"] == 1.0
@@ -65,21 +65,21 @@ def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
 
 
 def test_of_two_sizes_that_are_as_common_the_smaller_is_a_group(tmp_path):
-    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 12, ["a"] * 4 + ["b"] * 8))
+    json_lines(tmp_path / "1.jsonl", rollouts(1, [0.0] * 12, ["a"] * 4 + ["b"] * 8))
     (step,) = import_run(read_log(tmp_path)).steps
     assert {row.group_id for row in step.samples[:4]} == {"g0"}
     assert {row.group_id for row in step.samples[4:]} == {""}
 
 
-def test_attempts_of_no_group_are_not_compared(tmp_path):
+def test_rollouts_of_no_group_are_not_compared(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
-    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
+    json_lines(tmp_path / "1.jsonl", rollouts(1, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
     (step,) = import_run(read_log(tmp_path)).steps
     assert adv004.measure(step).equal == 1.0  # both groups that are known
 
 
-def test_one_attempt_at_each_prompt_is_no_group(tmp_path):
-    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0, 1.0], ["a", "b"]))
+def test_one_rollout_at_each_prompt_is_no_group(tmp_path):
+    json_lines(tmp_path / "1.jsonl", rollouts(1, [0.0, 1.0], ["a", "b"]))
     (step,) = import_run(read_log(tmp_path)).steps
     assert step.metrics == pytest.approx({"reward/mean": 0.5, "reward/std": 0.5**0.5})
 
@@ -140,7 +140,7 @@ def test_two_logs_and_a_stranger_among_dumps_are_errors(tmp_path):
         json_lines(tmp_path / f"{name}.jsonl", critic(0, lambda t, r: 0.5))
     with pytest.raises(RecordError, match="several logs"):
         read_log(tmp_path)
-    wrong = json_lines(tmp_path / "1.jsonl", [*attempts(1, [1.0]), {"input": "a"}])
+    wrong = json_lines(tmp_path / "1.jsonl", [*rollouts(1, [1.0]), {"input": "a"}])
     with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is not a rollout"):
         read_log(wrong)
 

@@ -64,7 +64,7 @@ def test_a_log_without_a_reward_and_a_key_are_refused(tmp_path):
     assert "takes no settings" in truing("why", path, "lr=1").err
 
 
-def test_updates_are_reported_by_the_numbers_of_the_log_and_the_rate_by_its_peak(tmp_path):
+def test_steps_are_reported_by_the_numbers_of_the_log_and_the_rate_by_its_peak(tmp_path):
     rows = [
         {"step": 5 * i, "reward": (0.8 if i < 25 else 0.0) + 0.01 * (i % 3), "learning_rate": 1e-5 * (41 - i)}
         for i in range(1, 41)

@@ -55,7 +55,7 @@ def test_a_finding_is_reported_once_in_every_form(diagnosis):
     heads = [text for text in texts if "REF003 a-name" in text]
     assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 steps"]
     (reported,) = report_facts(diagnosis)["findings"]
-    assert (reported["update"], reported["first_stage"], reported["first_update"], reported["updates"]) == (
+    assert (reported["step"], reported["first_stage"], reported["first_step"], reported["steps"]) == (
         9,
         "grpo",
         3,
@@ -67,9 +67,9 @@ def test_a_finding_is_reported_once_in_every_form(diagnosis):
     assert case.find("failure").get("message").endswith("(grpo 9, first SUSPECT at grpo 3, in 4 steps)")
 
 
-def test_a_finding_of_one_update_says_no_more_than_its_place():
+def test_a_finding_of_one_step_says_no_more_than_its_place():
     (each,) = findings_by_rule([finding(Verdict.PROVEN, 3)])
-    assert (each.repeats, each.updates) == ("", 1)
+    assert (each.repeats, each.steps) == ("", 1)
 
 
 def test_a_report_counts_one_as_one():

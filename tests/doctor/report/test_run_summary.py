@@ -13,7 +13,7 @@ import truing
 from truing.analysis.estimate import Estimate
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.doctor.report.recorded_findings import RecordedFinding
-from truing.doctor.report.run_summary import KILLED_TEXT, RECENT_UPDATES, Interval, run_summary
+from truing.doctor.report.run_summary import KILLED_TEXT, RECENT_STEPS, Interval, run_summary
 from truing.doctor.verdict import Verdict
 from truing.errors import GateError, GuardError, ProvenError
 from truing.record import archive_undone
@@ -130,11 +130,11 @@ def rewarded(folder, rewards, stage="grpo", before=()):
     return summary_of(folder).reward
 
 
-def test_the_reward_is_the_mean_of_the_last_updates_with_students_interval(tmp_path):
-    values = [0.9, *(0.1 * i for i in range(RECENT_UPDATES))]
+def test_the_reward_is_the_mean_of_the_last_steps_with_students_interval(tmp_path):
+    values = [0.9, *(0.1 * i for i in range(RECENT_STEPS))]
     got = rewarded(tmp_path / "run", values)
-    last = np.array(values[-RECENT_UPDATES:])
-    low, high = stats.t.interval(0.95, RECENT_UPDATES - 1, loc=last.mean(), scale=stats.sem(last))
+    last = np.array(values[-RECENT_STEPS:])
+    low, high = stats.t.interval(0.95, RECENT_STEPS - 1, loc=last.mean(), scale=stats.sem(last))
     assert (got.mean, got.low, got.high) == pytest.approx((0.45, low, high))
     # by hand: s = 0.30277, t(9) = 2.2622, s t / √10 = 0.21659
     assert got.high - got.mean == pytest.approx(0.21659, abs=1e-5)
@@ -153,7 +153,7 @@ def test_a_new_stage_has_rewards_of_its_own(tmp_path):
     assert rewarded(tmp_path / "run", [0.5, 1.0], before=[0.0] * 9).mean == 0.75
 
 
-def test_before_the_first_update_there_are_no_numbers(tmp_path):
+def test_before_the_first_step_there_are_no_numbers(tmp_path):
     with opened_run(tmp_path / "run", name="fresh"):
         now = summary_of(tmp_path / "run")
     assert (now.name, now.current_stage, now.reward, now.loss, now.seconds, now.tokens) == (

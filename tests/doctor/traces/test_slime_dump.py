@@ -88,7 +88,7 @@ def test_negated_advantages_are_found(tmp_path):
 
 
 def test_rewards_of_other_rows_are_found(tmp_path):
-    """The rows are grouped by attempt: each advantage is of the row at the transposed place."""
+    """The rows are grouped across prompts: each advantage is of the row at the transposed place."""
     for path in SLIME.iterdir():
         payload = load(path)
         rewards = torch.tensor([sample["local_raw_reward"] for sample in payload["samples"]]).view(4, 4)
@@ -97,7 +97,7 @@ def test_rewards_of_other_rows_are_found(tmp_path):
             sample["advantages"] = torch.full_like(sample["advantages"], float(each))
         torch.save(payload, tmp_path / path.name)
     assert "ADV011" in found(tmp_path)
-    assert "with groups by attempt" in truing("check", tmp_path).out
+    assert "with groups across prompts" in truing("check", tmp_path).out
 
 
 def test_a_row_that_is_taken_out_of_the_loss_is_sampled_and_not_trained(tmp_path):

@@ -34,7 +34,7 @@ UNDECLARED = {
 
 SAID = {
     "advantage-negated": "minus (reward − group mean)",
-    "groups-transposed": "with groups by attempt",
+    "groups-transposed": "with groups across prompts",
     "deviation-of-batch": "÷ (deviation of all rewards + 0.0001)",
     "micro-batch-mean": "mean over micro-batches of the mean over their tokens",
     "sampler-stale": "a median difference of 0 (step 0) to",

@@ -36,7 +36,7 @@ def proof(engine, folders, weights="newest", **others):
 def test_the_right_weights_are_told(engine, versions):
     found = proof(engine, versions[1])
     assert (found.said, found.wrong, found.causes, found.missing) == ("served", False, {}, [])
-    assert all(share.of_update == pytest.approx(1, abs=1e-3) for share in found.shares.values())
+    assert all(share.of_change == pytest.approx(1, abs=1e-3) for share in found.shares.values())
     assert "same log-probabilities" in found.prefix_cache
 
 
@@ -92,7 +92,7 @@ def test_another_share_of_the_change_is_told(share, engine, versions):
     found = proof(engine, folders, **{"the base": str(folders["base"])})
     assert found.said == "scaled", (found.text, found.causes)
     assert ("twice" in found.text) == (share == 2.0)
-    assert found.shares["the base"].of_update == pytest.approx(share, abs=0.02)
+    assert found.shares["the base"].of_change == pytest.approx(share, abs=0.02)
 
 
 def test_a_packed_copy_that_stays_old_is_told_apart_from_the_weight(engine, versions):
@@ -125,7 +125,7 @@ def test_rounding_on_the_way_and_by_the_engine_are_told_apart(versions, tmp_path
     )
     assert not found.wrong
     assert found.surviving["the version before"] < 0.1
-    assert any("hardly samples with the update" in line for line in found.lines)
+    assert any("hardly samples with the change" in line for line in found.lines)
 
 
 def test_layers_in_which_rounding_hides_the_change_are_counted(versions, tmp_path, tiny):

@@ -149,7 +149,7 @@ def test_the_right_weights_are_told_in_each_form(form, server, versions):
     server.form = form
     found = proof(server, versions[1])
     assert (found.said, found.form, found.wrong) == ("served", form, False)
-    assert all(share.of_update == pytest.approx(1, abs=1e-3) for share in found.seen.shares.values())
+    assert all(share.of_change == pytest.approx(1, abs=1e-3) for share in found.seen.shares.values())
     assert "the same" in found.template
     assert (found.depth, "its workers cannot be called" in found.not_entered) == ("outside", True)
 
@@ -169,12 +169,12 @@ def test_rounding_of_an_engine_hides_neither(server, versions):
     assert proof(server, versions[1]).said == "other"
 
 
-def test_half_of_an_update_is_told(server, versions):
+def test_half_of_a_change_is_told(server, versions):
     models, folders = versions
     server.model = between(models["base"], models["newest"], 0.5)
     found = proof(server, folders, base=folders["base"])
     assert found.said == "scaled"
-    assert found.seen.shares["the base"].of_update == pytest.approx(0.5, abs=0.05)
+    assert found.seen.shares["the base"].of_change == pytest.approx(0.5, abs=0.05)
 
 
 def test_weights_of_another_training_are_told(server, versions):
@@ -190,7 +190,7 @@ def test_a_temperature_in_its_log_probabilities_is_told(server, versions):
     assert "a temperature of 0.7" in found.text
 
 
-def test_an_update_below_rounding_cannot_be_told(server, versions, tmp_path, tiny):
+def test_a_change_below_rounding_cannot_be_told(server, versions, tmp_path, tiny):
     models, folders = versions
     nearly = moved(models["newest"], 4, by=1e-4)
     nearly.save_pretrained(tmp_path)
@@ -257,6 +257,6 @@ def test_the_error_of_a_share_is_that_of_its_noise():
     for _ in range(200):
         noise = change.abs() * torch.randn(400, generator=generator, dtype=torch.float64)
         share = share_of(change + noise, change, torch.zeros(400, dtype=torch.float64))
-        shares.append(share.of_update)
+        shares.append(share.of_change)
         errors.append(share.error)
     assert torch.tensor(shares).std() == pytest.approx(sum(errors) / 200, rel=0.15)

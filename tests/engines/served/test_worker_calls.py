@@ -51,7 +51,7 @@ def test_a_server_in_development_mode_is_entered(versions, monkeypatch):
     assert "policy, from inside: WRONG: it holds the version before" in outcome.out
     assert "not looked at: what it computes with these weights" in outcome.out
     assert (facts["depth"], facts["said"]) == ("inside", "served")
-    assert facts["shares"]["the base"]["of_update"] == pytest.approx(1, abs=1e-4)
+    assert facts["shares"]["the base"]["of_change"] == pytest.approx(1, abs=1e-4)
 
 
 class Llm:

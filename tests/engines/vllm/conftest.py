@@ -46,7 +46,7 @@ def opened(recipe):
 
 @pytest.fixture
 def train():
-    """``train(policy, seed)``: stands for an update, which moves every trained weight."""
+    """``train(policy, seed)``: stands for a step, which moves every trained weight."""
 
     def move(policy, seed=0, size=0.02):
         generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The draws of turns that a server sampled follow from their attempts' keys."""
+"""The draws of turns that a server sampled follow from their rollouts' keys."""
 
 from dataclasses import replace
 
@@ -23,9 +23,9 @@ PARAMS = SamplingParams(max_new_tokens=6, temperature=0.8)
 PROMPT = torch.arange(40, 60)
 
 
-def rows_of(engine, attempts=6):
-    """One turn of each attempt of a group."""
-    keys = [("0", "grpo", "0", "0", str(i)) for i in range(attempts)]
+def rows_of(engine, rollouts=6):
+    """One turn of each rollout of a group."""
+    keys = [("0", "grpo", "0", "0", str(i)) for i in range(rollouts)]
     turns = generate(engine, [Request(PROMPT, key) for key in keys], PARAMS)
     return [
         replace(

@@ -131,7 +131,7 @@ def test_more_losses_than_allowed_end_the_run_and_resume_goes_on(mini, tmp_path,
     assert_same_run(tmp_path / "run", undisturbed, audits=False)
 
 
-def test_attempts_end_at_the_context_of_the_engine(recipe, tiny, served):
+def test_rollouts_end_at_the_context_of_the_engine(recipe, tiny, served):
     made = recipe(**FULL | {"engine": FULL["engine"] | {"servers": [served(context=200).url]}})
     session = open_session(made, env_from_recipe(made))
     try:

@@ -71,17 +71,17 @@ def test_the_questions_are_pinned():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gold_scores_full_and_empty_or_foreign_answers_do_not(kind, attempt):
+def test_gold_scores_full_and_empty_or_foreign_answers_do_not(kind, rollout_of):
     env = make_env("arithmetic", {"kinds": [kind], "train": 15, "eval": 5, "partial_weight": 0.5})
     tasks = env.tasks("train")
     for task, other in zip(tasks, [*tasks[1:], tasks[0]], strict=True):
-        assert grade(attempt(task, task.demonstration), env.rewards)[:2] == (
+        assert grade(rollout_of(task, task.demonstration), env.rewards)[:2] == (
             1.5,
             {"exact": 1.0, "partial": 1.0},
         )
-        assert grade(attempt(task, ""), env.rewards)[0] == 0.0
+        assert grade(rollout_of(task, ""), env.rewards)[0] == 0.0
         if other.answer != task.answer:
-            assert grade(attempt(task, other.answer), env.rewards)[0] < 0.5
+            assert grade(rollout_of(task, other.answer), env.rewards)[0] < 0.5
 
 
 def test_splits_share_nothing_and_no_question_comes_twice():
@@ -143,11 +143,11 @@ def test_more_questions_than_there_are_is_an_error():
         ("", 0.0),
     ],
 )
-def test_partial_by_hand(response, wanted, attempt):
+def test_partial_by_hand(response, wanted, rollout_of):
     env = make_env("arithmetic", {"kinds": ["sort-3"], "train": 1, "eval": 1})
     task = env.tasks("train")[0]
     task = type(task)(task.task_id, task.family, task.messages, answer="12 34")
-    assert partial(attempt(task, response), task) == pytest.approx(wanted, abs=1e-12)
+    assert partial(rollout_of(task, response), task) == pytest.approx(wanted, abs=1e-12)
 
 
 @given(st.integers(-50, 50), st.integers(0, 50), st.text(max_size=5))

@@ -40,11 +40,11 @@ def run(env, name="count-lines", rollout="0/grpo/0/0/0"):
     return env.run(task_of(env, name), ACCESS, rollout)
 
 
-def graded(env, attempt, name, outcome):
-    return grade(attempt(task_of(env, name), "", outcome=outcome), env.rewards)[0]
+def graded(env, rollout_of, name, outcome):
+    return grade(rollout_of(task_of(env, name), "", outcome=outcome), env.rewards)[0]
 
 
-def test_the_solutions_of_the_tasks_get_their_rewards(attempt):
+def test_the_solutions_of_the_tasks_get_their_rewards(rollout_of):
     env = make(files=["*"])
     assert isinstance(env, ProgramEnv)
     counted = run(env)
@@ -53,18 +53,18 @@ def test_the_solutions_of_the_tasks_get_their_rewards(attempt):
     sorted_names = run(env, "sort-names", "b")
     assert sorted_names["tests"]["rewards"] == {"reward": 1.0, "lines": 3.0}
     assert sorted(sorted_names["files"]) == ["names.txt", "sorted.txt"]  # and no Dockerfile
-    assert graded(env, attempt, "count-lines", counted) == 1.0
+    assert graded(env, rollout_of, "count-lines", counted) == 1.0
 
 
-def test_wrong_work_gets_what_the_tests_say(attempt):
+def test_wrong_work_gets_what_the_tests_say(rollout_of):
     env = make(command=["sh", "-c", "echo 7 > answer.txt; cp names.txt sorted.txt || true"])
-    assert graded(env, attempt, "count-lines", run(env)) == 0.0
+    assert graded(env, rollout_of, "count-lines", run(env)) == 0.0
     outcome = run(env, "sort-names", "b")
-    assert graded(env, attempt, "sort-names", outcome) == 0.25
+    assert graded(env, rollout_of, "sort-names", outcome) == 0.25
     lines = make(command=["sh", "-c", "cp names.txt sorted.txt"], reward="lines")
-    assert graded(lines, attempt, "sort-names", outcome) == 3.0
+    assert graded(lines, rollout_of, "sort-names", outcome) == 3.0
     with pytest.raises(Exception, match="did not write the reward"):
-        graded(lines, attempt, "count-lines", run(env, rollout="c"))
+        graded(lines, rollout_of, "count-lines", run(env, rollout="c"))
 
 
 def test_an_instruction_is_shown_as_on_this_machine():

@@ -96,18 +96,20 @@ def test_evidences_make_it_2wiki_and_the_columns_of_the_hub_are_the_same_rows(wr
     assert by_column == {"hotpotqa/h1": by_list["hotpotqa/h1"]}
 
 
-def test_gold_and_aliases_score_full_and_empty_foreign_and_rambling_answers_do_not(write, attempt):
+def test_gold_and_aliases_score_full_and_empty_foreign_and_rambling_answers_do_not(write, rollout_of):
     weights = {"f1_weight": 1.0, "em_weight": 0.5, "format_weight": 0.25}
     env = make_env("musique", {"data": write([musique_row(1)])} | weights)
     task = all_tasks(env)["musique/2hop__1"]
     full = {"f1": 1.0, "em": 1.0, "format": 1.0}
-    assert grade(attempt(task, task.demonstration), env.rewards)[:2] == (1.75, full)
-    assert grade(attempt(task, "the town, 1"), env.rewards)[:2] == (1.75, full)
-    assert grade(attempt(task, ""), env.rewards)[:2] == (0.0, {"f1": 0.0, "em": 0.0, "format": 0.0})
-    assert grade(attempt(task, "Madrid"), env.rewards)[1] == {"f1": 0.0, "em": 0.0, "format": 1.0}
-    assert grade(attempt(task, "City 1\nor so"), env.rewards)[1] == {"f1": 1.0, "em": 1.0, "format": 0.0}
+    assert grade(rollout_of(task, task.demonstration), env.rewards)[:2] == (1.75, full)
+    assert grade(rollout_of(task, "the town, 1"), env.rewards)[:2] == (1.75, full)
+    assert grade(rollout_of(task, ""), env.rewards)[:2] == (0.0, {"f1": 0.0, "em": 0.0, "format": 0.0})
+    assert grade(rollout_of(task, "Madrid"), env.rewards)[1] == {"f1": 0.0, "em": 0.0, "format": 1.0}
+    assert grade(rollout_of(task, "City 1\nor so"), env.rewards)[1] == {"f1": 1.0, "em": 1.0, "format": 0.0}
     # P 2/4, R 2/2
-    assert grade(attempt(task, "In the City 1 here"), env.rewards)[1]["f1"] == pytest.approx(2 / 3, abs=1e-12)
+    assert grade(rollout_of(task, "In the City 1 here"), env.rewards)[1]["f1"] == pytest.approx(
+        2 / 3, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_a_slice_counts_stored_rows(write):
 
 
 @pytest.mark.parametrize("answer_format", ["line", "tag"])
-def test_data_sets_pool_into_a_fair_evaluation(data, attempt, answer_format):
+def test_data_sets_pool_into_a_fair_evaluation(data, rollout_of, answer_format):
     names = ("2wikimultihopqa", "hotpotqa", "musique")
     stored = {name: [row for file in (data / name).glob("*.jsonl") for row in rows(file)] for name in names}
     whole = {name: sum("paragraphs" in row or "context" in row for row in stored[name]) for name in names}
@@ -221,10 +223,10 @@ def test_data_sets_pool_into_a_fair_evaluation(data, attempt, answer_format):
         for name in ("2wikimultihopqa", "musique")
     )
     tasks = [*splits["train"], *splits["eval"]]
-    assert all(grade(attempt(task, task.demonstration), env.rewards)[0] == 2.0 for task in tasks)
-    assert all(grade(attempt(task, ""), env.rewards)[0] == 0.0 for task in tasks)
+    assert all(grade(rollout_of(task, task.demonstration), env.rewards)[0] == 2.0 for task in tasks)
+    assert all(grade(rollout_of(task, ""), env.rewards)[0] == 0.0 for task in tasks)
     # answers dealt to other questions: nearly all wrong, some share a word or are the same yes or no
     dealt = [
-        grade(attempt(task, other.demonstration), env.rewards)[1]["f1"] for task, other in pairwise(tasks)
+        grade(rollout_of(task, other.demonstration), env.rewards)[1]["f1"] for task, other in pairwise(tasks)
     ]
     assert sum(dealt) / len(dealt) < 0.1

@@ -143,11 +143,11 @@ def test_stop_gives_up_what_runs(run):
             env.run(TASK, ACCESS, "r")
 
 
-def test_a_program_of_a_caller_is_an_environment(attempt):
+def test_a_program_of_a_caller_is_an_environment(rollout_of):
     env = truing.Program(lambda task, base_url, key: {"score": 1}, tasks=[TASK], rewards=[reward], at_once=3)
     assert isinstance(env, ProgramEnv)
     assert (env.at_once, list(env.tasks("train")), list(env.tasks("eval"))) == (3, [TASK], [])
-    rollout = attempt(TASK, "text", outcome=env.run(TASK, ACCESS, "r"))
+    rollout = rollout_of(TASK, "text", outcome=env.run(TASK, ACCESS, "r"))
     assert grade(rollout, env.rewards).reward == 1.0
 
 

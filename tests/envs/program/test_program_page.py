@@ -30,7 +30,7 @@ def example(tmp_path, monkeypatch):
     return resolve(tomllib.loads((tmp_path / "agent.toml").read_text()), env_problems)
 
 
-def test_the_example_of_the_page(example, model, attempt):
+def test_the_example_of_the_page(example, model, rollout_of):
     keys = dict(example.env)
     env = make_env(keys.pop("name"), keys)
     task = env.tasks("train")[0]
@@ -38,7 +38,7 @@ def test_the_example_of_the_page(example, model, attempt):
     outcome = env.run(task, Access(f"http://127.0.0.1:{model.server_port}", "k"), "page")
     asked = model.asked[0]["messages"][-1]["content"]
     assert asked == f"{task.messages[-1]['content']} Reply with the number only."
-    assert grade(attempt(task, "", outcome=outcome), env.rewards).reward == 1.0
+    assert grade(rollout_of(task, "", outcome=outcome), env.rewards).reward == 1.0
 
 
 def test_the_function_of_the_page(example, model):

@@ -67,10 +67,10 @@ def test_a_workspace_that_was_replaced_is_an_error_and_nothing_is_followed(make,
     assert os.path.exists("/etc/passwd")
 
 
-def test_a_reward_has_no_workspace_where_another_program_replaced_it(make, run, attempt):
+def test_a_reward_has_no_workspace_where_another_program_replaced_it(make, run, rollout_of):
     env = with_rewards(make("open('answer.txt', 'w').write('0.5')"), {"r": (reads_answer, 1.0)})
     task = env.tasks("train")[0]
-    rollout = attempt(task, "text", outcome=run(env))
+    rollout = rollout_of(task, "text", outcome=run(env))
     path = workspace_of(rollout.outcome)
     shutil.rmtree(path)
     path.symlink_to("/etc")
@@ -158,11 +158,11 @@ def reads_answer(rollout, task, workspace):
     return float(workspace.joinpath("answer.txt").read_text())
 
 
-def test_rewards_read_the_workspace_again_also_in_a_copy_for_another_process(make, run, attempt):
+def test_rewards_read_the_workspace_again_also_in_a_copy_for_another_process(make, run, rollout_of):
     env = with_rewards(make("open('answer.txt', 'w').write('0.5')"), {"r": (reads_answer, 1.0)})
     assert isinstance(env, ProgramEnv)
     task = env.tasks("train")[0]
-    rollout = attempt(task, "text", outcome=run(env))
+    rollout = rollout_of(task, "text", outcome=run(env))
     assert [grade(rollout, env.rewards).reward for _ in range(2)] == [0.5, 0.5]
     copy = pickle.loads(env_copy(env))
     assert grade(rollout, copy.rewards).reward == 0.5

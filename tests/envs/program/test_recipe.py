@@ -15,7 +15,7 @@ def call(fruit):
     return {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
 
 
-def test_the_agent_looks_a_price_up_and_is_graded(model, monkeypatch, attempt):
+def test_the_agent_looks_a_price_up_and_is_graded(model, monkeypatch, rollout_of):
     monkeypatch.chdir(ROOT)
     keys = dict(load_recipe("recipes/program/recipe.toml").env)
     env = make_env(keys.pop("name"), keys)
@@ -30,5 +30,5 @@ def test_the_agent_looks_a_price_up_and_is_graded(model, monkeypatch, attempt):
         "error: KeyError('a stone')",
         price,
     ]
-    parts = grade(attempt(task, price, outcome=outcome), env.rewards).parts
+    parts = grade(rollout_of(task, price, outcome=outcome), env.rewards).parts
     assert parts == {"right": 1.0, "digits": 1.0, "looked_up": 1.0}

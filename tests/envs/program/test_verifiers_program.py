@@ -21,7 +21,7 @@ from truing.types.status import Status
 pytestmark = pytest.mark.integration
 
 
-def test_its_own_harness_asks_and_its_own_rewards_judge(made, model, attempt):
+def test_its_own_harness_asks_and_its_own_rewards_judge(made, model, rollout_of):
     env = made("notes_a")
     assert isinstance(env, ProgramEnv)
     tasks = [task for split in checked_tasks(env).values() for task in split]
@@ -36,7 +36,7 @@ def test_its_own_harness_asks_and_its_own_rewards_judge(made, model, attempt):
             "metrics": {"written": float(len(said))},
             "stopped_by": "agent_completed",
         }
-        assert grade(attempt(task, said, outcome=outcome), env.rewards)[0] == sum(parts)
+        assert grade(rollout_of(task, said, outcome=outcome), env.rewards)[0] == sum(parts)
     assert [each["messages"] for each in model.asked] == [list(task.messages)] * 3
     assert not [name for name in os.environ if name.startswith("TRUING_API_KEY")]
 

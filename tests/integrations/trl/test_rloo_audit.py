@@ -42,8 +42,8 @@ def half_scored(completions, **_):
 
 HEALTHY = {
     "default": {},
-    "two updates": {"num_iterations": 2, "learning_rate": 1e-2},
-    "two updates of parts": {"steps_per_generation": 2, "per_device_train_batch_size": 4},
+    "two optimizer steps": {"num_iterations": 2, "learning_rate": 1e-2},
+    "two optimizer steps of parts": {"steps_per_generation": 2, "per_device_train_batch_size": 4},
     "adapter": {"peft_config": peft.LoraConfig(r=4, target_modules="all-linear")},
     "no kl": {"beta": 0.0, "temperature": 0.7},
     "accumulated": {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
@@ -106,7 +106,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", first(2, PLANTED))
-def test_what_is_planted_is_proven_in_the_first_update(trainer, monkeypatch, name):
+def test_what_is_planted_is_proven_in_the_first_step(trainer, monkeypatch, name):
     method, wrap, code = PLANTED[name]
     monkeypatch.setattr(trl.RLOOTrainer, method, wrap(getattr(trl.RLOOTrainer, method)))
     result, fired, _ = audited(trainer(max_steps=1))

@@ -59,23 +59,23 @@ HEALTHY = {
     "kl": {"beta": 0.1, "loss_type": "grpo"},
     "accumulated": {"gradient_accumulation_steps": 2},
     "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"},
-    "two updates": {"num_iterations": 2, "learning_rate": 1e-2},
+    "two optimizer steps": {"num_iterations": 2, "learning_rate": 1e-2},
     "temperature": {"temperature": 0.7},
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
     "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo", "num_iterations": 2},
     "entropy": {"entropy_coef": 0.01},
-    "two generations an update": {
+    "two generations a step": {
         "gradient_accumulation_steps": 2,
         "steps_per_generation": 1,
         "loss_type": "grpo",
     },
-    "updates across generations": {
+    "steps across generations": {
         "gradient_accumulation_steps": 2,
         "steps_per_generation": 3,
         "loss_type": "grpo",
         "max_steps": 4,
     },
-    "two updates of parts": {
+    "two optimizer steps of parts": {
         "steps_per_generation": 2,
         "per_device_train_batch_size": 4,
         "loss_type": "grpo",
@@ -180,7 +180,7 @@ PLANTED = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", first(8, PLANTED))
-def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkeypatch, name):
+def test_what_is_planted_is_proven_in_the_first_step_and_named(trainer, monkeypatch, name):
     method, wrap, code = PLANTED[name]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
     trl_trainer = trainer(max_steps=1)

@@ -85,7 +85,7 @@ HEALTHY = {
         "gradient_accumulation_steps": 2,
         "max_steps": 4,
     },
-    "two generations an update": {"steps_per_generation": 1, "gradient_accumulation_steps": 2},
+    "two generations a step": {"steps_per_generation": 1, "gradient_accumulation_steps": 2},
     "two-sided clip": {"delta": 1.3, "num_iterations": 3, "learning_rate": 1e-2, "max_steps": 3},
     "off-policy rows": {
         "off_policy_mask_threshold": 0.005,

@@ -108,7 +108,7 @@ def test_the_display_tells_the_cost_and_the_time_left(tmp_path, capsys, monkeypa
     job = SimpleNamespace(
         recipe=SimpleNamespace(stages=["grpo"], stage=lambda name: SimpleNamespace(steps=10))
     )
-    running = SimpleNamespace(name="a", began=0.0, updates=1)
+    running = SimpleNamespace(name="a", began=0.0, steps=1)
     monkeypatch.setattr("truing.lab.report.progress.time.monotonic", lambda: 60.0)
     display = LabDisplay(hypothesis, slots=1)
     display("cost", {"lab": lab})

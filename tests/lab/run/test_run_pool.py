@@ -92,23 +92,23 @@ def test_from_plan_to_verdict(tmp_path):
 def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     lab = lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
     process = started(tmp_path)
-    steps = f"{lab.runs_folder.relative_to(tmp_path)}/*-s0/run/steps.jsonl"
+    lines = f"{lab.runs_folder.relative_to(tmp_path)}/*-s0/run/steps.jsonl"
 
-    def updates():
-        return sum(path.read_bytes().count(b"\n") for path in tmp_path.glob(steps))
+    def steps():
+        return sum(path.read_bytes().count(b"\n") for path in tmp_path.glob(lines))
 
-    until(lambda: updates() >= 5)
+    until(lambda: steps() >= 5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "stopped; resume with: truing lab run h01" in err
-    before = updates()
+    before = steps()
     assert before >= 5
     (checkpoint,) = tmp_path.glob("experimental-results/runs/*-s0/run/checkpoints/grpo-*")
     done = int(checkpoint.name.rpartition("-")[2])
 
     process = started(tmp_path)
-    until(lambda: updates() > before)
+    until(lambda: steps() > before)
     process.send_signal(signal.SIGTERM)  # as a machine that shuts down does
     process.communicate(timeout=60)
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""oneDNN keeps a prepared product per shape; a run meets new shapes in each update."""
+"""oneDNN keeps a prepared product per shape; a run meets new shapes in each step."""
 
 import os
 import subprocess

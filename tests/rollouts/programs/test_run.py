@@ -18,9 +18,9 @@ from truing.envs.program_env import CallRules
 from truing.envs.tools import ToolEpisode, tool
 from truing.errors import ProgramCrash, ProgramError, RewardError
 from truing.rewards import GradeResult
-from truing.rollouts.attempt import remedy_of
 from truing.rollouts.collect import collect
 from truing.rollouts.episode_context import EpisodeContext
+from truing.rollouts.running_rollout import remedy_of
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task

@@ -81,7 +81,7 @@ def test_processes_give_the_rollouts_and_rewards_of_threads_bit_for_bit(chat, wo
         ("huge", r"its result has 70 MiB, more than 64 MiB"),
     ],
 )
-def test_trouble_in_a_tool_is_the_error_of_its_attempt_only(chat, kind, reason):
+def test_trouble_in_a_tool_is_the_error_of_its_rollout_only(chat, kind, reason):
     tasks = [acting("well", "a", "b", "c"), acting("bad", "a", kind, "b"), acting("also", "a", "b", "c")]
     timeout = 3.0 if "no result within" in reason else 20.0
     well, bad, also = run(chat, Troubled(), tasks, timeout=timeout, workers=1)
@@ -107,7 +107,7 @@ def test_an_episode_that_replies_differently_in_a_replay_is_an_error(chat):
 
 
 @pytest.mark.parametrize("reward", [troubled_envs.hanging_reward, troubled_envs.crashing_reward])
-def test_a_reward_that_hangs_or_crashes_is_the_error_of_its_attempt_only(chat, reward):
+def test_a_reward_that_hangs_or_crashes_is_the_error_of_its_rollout_only(chat, reward):
     env = with_rewards(Troubled(), {"score": (reward, 1.0)})
     tasks = [acting("well", "a"), acting("bad", "a"), acting("also", "a")]
     well, bad, also = run(chat, env, tasks, timeout=3.0)

@@ -69,7 +69,9 @@ def evaluations_at(run: IncrementalReader) -> list[dict[str, Any]]:
     evaluations = []
     for name, payload in current_evaluations(run.events).items():
         middle = parse_mid_stage_name(name)
-        updates = offsets[middle[0]] + middle[1] if middle and middle[0] in offsets else stage_ends.get(name)
-        if updates is not None:
-            evaluations.append({"name": name, "x": updates, **asdict(read_estimate(payload))})
+        steps_before = (
+            offsets[middle[0]] + middle[1] if middle and middle[0] in offsets else stage_ends.get(name)
+        )
+        if steps_before is not None:
+            evaluations.append({"name": name, "x": steps_before, **asdict(read_estimate(payload))})
     return evaluations

@@ -54,6 +54,6 @@ def parent_of(run_view: RunView, folders: FolderIndex) -> dict[str, Any] | None:
         "run": next((name for name, each in folders.runs.items() if each == path), None),
         "name": path.name,
         "stage": parent["stage"],
-        "update": parent["step"],
+        "step": parent["step"],
         "changes": parent["changes"],
     }

@@ -23,7 +23,7 @@ from truing.record.step_line import StepLine
 from truing.record.store import RUN, STEPS
 from truing.types.step_table import StepTable
 
-MAX_CACHED_UPDATES = 8
+MAX_CACHED_STEPS = 8
 """Maximum steps whose samples are in memory."""
 
 
@@ -78,7 +78,7 @@ class RunView:
         recipe_by_stage = {name: self.recipe_at(name, 0) for name in stages}
         recipes = [self.recipe] if isinstance(self.recipe, str) else list(recipe_by_stage.values())
         unreadable = [each for each in recipes if isinstance(each, str)] + self._unreadable
-        return [*unreadable, *self.run.malformed, *self.run.missing_updates]
+        return [*unreadable, *self.run.malformed, *self.run.missing_steps]
 
     @property
     def device(self) -> str:
@@ -111,7 +111,7 @@ class RunView:
             raise RecordError(f"{self.name} has no step {stage[:50]} {number}", expected=expected)
         return row
 
-    def find_update(self, stage: str, number: int) -> StepLine:
+    def find_step(self, stage: str, number: int) -> StepLine:
         """Return the record of a step by its stage and its number there, from 1."""
         return self.step_at(self.row_index(stage, number))
 
@@ -128,7 +128,7 @@ class RunView:
         key = step.segment.sha256
         if key not in self._tables:
             self._tables[key] = self.run.reader.table(step)
-            if len(self._tables) > MAX_CACHED_UPDATES:
+            if len(self._tables) > MAX_CACHED_STEPS:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(key)
         return self._tables[key]

@@ -43,7 +43,7 @@ export async function audit(page, query) {
 // The number of steps with the finding, the first of them, and why it was suppressed.
 function occurrences(each) {
   const since =
-    each.updates > 1 ? `In ${each.updates} steps, since ${each.first_stage} ${each.first_update}. ` : "";
+    each.steps > 1 ? `In ${each.steps} steps, since ${each.first_stage} ${each.first_step}. ` : "";
   const silent = each.suppressed ? `Suppressed: ${each.suppressed}` : "";
   return since || silent ? h("p", { class: "quiet" }, since, silent) : null;
 }

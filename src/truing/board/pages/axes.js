@@ -1,20 +1,20 @@
 // Axes of charts: steps as their stage counts them, and log axes.
 
 // The stage of a step of the run (counted from 1) and its number there; null before the first.
-export function updateAt(x, spans) {
+export function stepAt(x, spans) {
   const row = Math.round(x) - 1;
   const span = spans.findLast((each) => row >= each.start);
-  return span ? { stage: span.stage, update: row - span.start + span.first } : null;
+  return span ? { stage: span.stage, step: row - span.start + span.first } : null;
 }
 
 // The same as text; "around" marks a point that is a mean of many steps.
-export function updateLabel(x, spans, width = 1) {
-  const at = updateAt(x, spans);
-  return at ? `${width > 1 ? "around " : ""}${at.stage} ${at.update}` : "before the first step";
+export function stepLabel(x, spans, width = 1) {
+  const at = stepAt(x, spans);
+  return at ? `${width > 1 ? "around " : ""}${at.stage} ${at.step}` : "before the first step";
 }
 
 // Widens a chosen range to at least one whole step.
-export function atLeastOneUpdate([low, high]) {
+export function atLeastOneStep([low, high]) {
   const middle = Math.round((low + high) / 2);
   return [Math.min(low, middle - 0.5), Math.max(high, middle + 0.5)];
 }
@@ -30,7 +30,7 @@ const BETWEEN = 18;
 
 // The axis of steps: ticks at whole steps, labelled with their number in their stage, and with the stage's
 // name if several stages are shown. x counts steps of the run.
-export function updateTicks(spans, [low, high, first = low], width) {
+export function stepTicks(spans, [low, high, first = low], width) {
   const seen = spans
     .map((span) => ({
       ...span,

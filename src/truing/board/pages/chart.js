@@ -1,5 +1,5 @@
 // Draws charts with Plotly. Names come from runs, so their markup is escaped here too.
-import { LETTER, logAxis, updateLabel, updateTicks } from "./axes.js";
+import { LETTER, logAxis, stepLabel, stepTicks } from "./axes.js";
 import { escapeInvisible, sampleSize } from "./dom.js";
 
 const SERIES_COLORS = [
@@ -193,7 +193,7 @@ export function drawChart(
   const values = valuesInRange(data.series, limits, shown);
   const width = Math.max(...data.series.map((each) => each.width || 1));
   const room = element.clientWidth - MARGINS;
-  const { xaxis, overhang } = updateAxis(spans, shown, room);
+  const { xaxis, overhang } = stepAxis(spans, shown, room);
   return plot(element, traces, {
     margin: { l: 44, r: overhang, t: spans.length > 1 ? 16 : 8, b: 30 },
     xaxis,
@@ -208,13 +208,13 @@ export function drawChart(
       ...limits.map((each, i) => limitLabel(each, i, limits.length, data.log)),
       ...(spans.length > 1 ? spans.map((each) => stageLabel(each, shown, room)) : []),
     ],
-  }).then(() => addHandlers(element, on, (x) => updateLabel(x, spans, width)));
+  }).then(() => addHandlers(element, on, (x) => stepLabel(x, spans, width)));
 }
 
 const MARGINS = 70; // pixels of a chart that are not its axis
 
-function updateAxis(spans, shown, width) {
-  const { title, ticktext, overhang, ...axis } = updateTicks(spans, shown, width);
+function stepAxis(spans, shown, width) {
+  const { title, ticktext, overhang, ...axis } = stepTicks(spans, shown, width);
   const xaxis = {
     ...axis,
     ticktext: ticktext.map(escapeMarkup),

@@ -155,7 +155,7 @@ function firstDifference(found, query, compared) {
       ? h(
           "div",
           { class: "finding SUSPECT" },
-          h("b", {}, `${at.stage} ${at.update}: ${at.what}`),
+          h("b", {}, `${at.stage} ${at.step}: ${at.what}`),
           at.sample_id
             ? [
                 " of sample ",
@@ -164,7 +164,7 @@ function firstDifference(found, query, compared) {
                     address("sample", {
                       run: query[name],
                       stage: at.stage,
-                      update: at.update,
+                      step: at.step,
                       sample: at.sample_id,
                       token: at.token,
                     }),
@@ -185,7 +185,7 @@ function firstDifference(found, query, compared) {
           h(
             "p",
             { class: "quiet" },
-            [tokenDifferenceText(at), sameUpdatesText(found.same)].filter(Boolean).join(" "),
+            [tokenDifferenceText(at), sameStepsText(found.same)].filter(Boolean).join(" "),
           ),
         )
       : h(
@@ -203,9 +203,9 @@ const tokenDifferenceText = (at) =>
     ? `Token ${at.token}; ${plural(at.tokens, "token")} of this sample ${at.tokens === 1 ? "differs" : "differ"}.`
     : "";
 
-function sameUpdatesText(updates) {
-  if (!updates) return "It is the first step of the run.";
-  return `The ${plural(updates, "step")} before ${updates === 1 ? "is" : "are"} the same, token by token.`;
+function sameStepsText(steps) {
+  if (!steps) return "It is the first step of the run.";
+  return `The ${plural(steps, "step")} before ${steps === 1 ? "is" : "are"} the same, token by token.`;
 }
 
 function data(value) {
@@ -214,9 +214,9 @@ function data(value) {
 
 // The first answer that differs, in both runs.
 function textDifference(found, query) {
-  const at = { stage: found.stage, update: found.update, sample: found.sample, token: found.token };
+  const at = { stage: found.stage, step: found.step, sample: found.sample, token: found.token };
   return [
-    h("h3", { class: "gap" }, `First answer that differs: ${found.stage} ${found.update}, ${found.task}`),
+    h("h3", { class: "gap" }, `First answer that differs: ${found.stage} ${found.step}, ${found.task}`),
     h(
       "div",
       { class: "sides" },

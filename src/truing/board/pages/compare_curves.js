@@ -1,7 +1,7 @@
 // Charts of several runs: over whole runs, or over one stage with steps counted from its first.
 import { h, number, setChildren } from "./dom.js";
 import { get } from "./api.js";
-import { updateLabel } from "./axes.js";
+import { stepLabel } from "./axes.js";
 import { cssColor, escapeMarkup, evaluationTrace, plot, seriesColor } from "./chart.js";
 import { definitions } from "./chart_notes.js";
 
@@ -107,7 +107,7 @@ function cutToStage(series, run, stage) {
   const kept = series.x.map((_, i) => i).filter((i) => series.x[i] > span.start && series.x[i] <= span.end);
   const select = (values) => values && kept.map((i) => values[i]);
   return {
-    at: kept.map((i) => escapeMarkup(updateLabel(series.x[i], run.spans))),
+    at: kept.map((i) => escapeMarkup(stepLabel(series.x[i], run.spans))),
     x: kept.map((i) => series.x[i] - span.start + span.first - 1),
     y: select(series.y),
     low: select(series.low),

@@ -1,7 +1,7 @@
 // All charts of a run, by group: requested when they come into view, zoomed together.
 import { h, setChildren } from "./dom.js";
 import { get, IS_REPORT, navigate, updateAddress } from "./api.js";
-import { atLeastOneUpdate, updateAt } from "./axes.js";
+import { atLeastOneStep, stepAt } from "./axes.js";
 import { drawChart } from "./chart.js";
 import { definitions, legend } from "./chart_notes.js";
 import { histogram } from "./ratio_histogram.js";
@@ -31,12 +31,12 @@ export function chartGroups(element, currentData, seen) {
     for (const each of drawn) each.show();
   };
   const zoom = (to) => {
-    const chosen = to && atLeastOneUpdate(to);
+    const chosen = to && atLeastOneStep(to);
     show(() => chosen);
   };
   const click = (x) => {
-    const at = updateAt(x, currentData().spans);
-    if (at) navigate("update", { run: data.run, ...at });
+    const at = stepAt(x, currentData().spans);
+    if (at) navigate("step", { run: data.run, ...at });
   };
   const stages = [
     ["whole run", () => null],

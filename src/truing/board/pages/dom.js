@@ -99,8 +99,8 @@ export function link(hash, ...children) {
 }
 
 // A link to a sample of a step, or its text if a report does not hold it; more: further parts of its address.
-export function sampleLink({ run, stage, update }, sample, more = {}, label = sample) {
-  const at = { run, stage, update, sample };
+export function sampleLink({ run, stage, step }, sample, more = {}, label = sample) {
+  const at = { run, stage, step, sample };
   if (hasAnswer("sample", at)) return link(address("sample", { ...at, ...more }), label);
   return h("span", { title: "not in this report" }, label);
 }

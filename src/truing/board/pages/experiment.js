@@ -6,7 +6,7 @@ import { address } from "./api.js";
 export function parentLine(run, parent, ...more) {
   const name = parent.run === null ? parent.name : link(address("run", { run: parent.run }), parent.run);
   const both = parent.run === null ? null : [" · ", overlay([parent.run, run], "overlay both")];
-  return ["fork of ", name, ` after ${parent.stage} ${parent.update}`, both, ...more];
+  return ["fork of ", name, ` after ${parent.stage} ${parent.step}`, both, ...more];
 }
 
 export function overlay(names, label) {

@@ -27,8 +27,8 @@ function startupFindings(texts) {
 
 function findingCards(data) {
   if (data.findings.length) return data.findings.map((each) => finding(each, data.run));
-  if (!data.updates) return [h("div", { class: "finding" }, "No step yet.")];
-  const judged = `${plural(data.updates, "step")} checked, no findings.`;
+  if (!data.steps) return [h("div", { class: "finding" }, "No step yet.")];
+  const judged = `${plural(data.steps, "step")} checked, no findings.`;
   return [h("div", { class: data.noticed.length ? "finding" : "finding clean" }, judged)];
 }
 
@@ -79,14 +79,14 @@ function detailsBox(label, text) {
 
 // Its location as a link; a step that was undone has no page.
 function findingLink(each, name) {
-  const update = { run: name, stage: each.stage, update: each.update };
+  const at = { run: name, stage: each.stage, step: each.step };
   const token = each.end > each.start ? each.start : "";
   const sample = each.sample_id ? `, sample ${each.sample_id}${token === "" ? "" : `, token ${token}`}` : "";
-  const label = `${each.stage} ${each.update}${sample}`;
+  const label = `${each.stage} ${each.step}${sample}`;
   if (name === null || each.undone) return label;
   return each.sample_id
-    ? sampleLink(update, each.sample_id, { token }, label)
-    : link(address("update", update), label);
+    ? sampleLink(at, each.sample_id, { token }, label)
+    : link(address("step", at), label);
 }
 
 // Samples that are listed before the button for more.
@@ -96,8 +96,8 @@ const FIRST = 6;
 function otherSamples(each, name) {
   const others = (each.samples || []).filter(({ sample }) => sample !== each.sample_id);
   if (name === null || each.undone || !others.length) return null;
-  const update = { run: name, stage: each.stage, update: each.update };
-  const to = ({ sample, token }) => [sampleLink(update, sample, { token }), " "];
+  const at = { run: name, stage: each.stage, step: each.step };
+  const to = ({ sample, token }) => [sampleLink(at, sample, { token }), " "];
   const more = others.slice(FIRST);
   const rest = each.samples_count - each.samples.length;
   return [

@@ -3,7 +3,7 @@ import { escapeInvisible, h, link, setChildren } from "./dom.js";
 import { address, currentAddress, IS_REPORT, subscribe } from "./api.js";
 import { runs } from "./runs.js";
 import { run } from "./run.js";
-import { update } from "./update.js";
+import { step } from "./step.js";
 import { group, sample } from "./sample.js";
 import { rule, rules } from "./rules.js";
 import { compare } from "./compare.js";
@@ -18,7 +18,7 @@ import { glossary } from "./glossary.js";
 const PAGES = {
   runs,
   run,
-  update,
+  step,
   sample,
   group,
   rules,
@@ -195,9 +195,9 @@ function help() {
 }
 
 const PARENT_PAGE = {
-  sample: "update",
-  group: "update",
-  update: "run",
+  sample: "step",
+  group: "step",
+  step: "run",
   samples: "run",
   answers: "run",
   tasks: "run",
@@ -211,11 +211,11 @@ let pressed = "";
 function goUp() {
   const { page, query } = currentAddress();
   if (!PARENT_PAGE[page]) return;
-  const { run: name, stage, update: number } = query;
+  const { run: name, stage, step: number } = query;
   location.hash = address(
     PARENT_PAGE[page],
-    PARENT_PAGE[page] === "update"
-      ? { run: name, stage, update: number }
+    PARENT_PAGE[page] === "step"
+      ? { run: name, stage, step: number }
       : PARENT_PAGE[page] === "run"
         ? { run: name }
         : {},

@@ -18,7 +18,7 @@ export async function tasks(page, query, context) {
   const columns = [
     sortHeader(sorted, "task", "task"),
     ["prompt"],
-    sortHeader(sorted, "attempts", "rollouts", "number"),
+    sortHeader(sorted, "rollouts", "rollouts", "number"),
     sortHeader(sorted, "pass_rate", "pass rate", "number"),
     sortHeader(sorted, "reward", "mean reward", "number"),
     sortHeader(sorted, "spread", "std", "number"),
@@ -80,7 +80,7 @@ function nothing(query, data) {
 }
 
 function row(query, each) {
-  const at = { run: query.run, stage: each.stage, update: each.update };
+  const at = { run: query.run, stage: each.stage, step: each.step };
   return h(
     "tr",
     { class: "to" },
@@ -91,11 +91,11 @@ function row(query, each) {
       h("div", { class: "quiet" }, each.family),
     ),
     h("td", { class: "wrap words" }, each.prompt === null ? "…" : each.prompt),
-    h("td", { class: "number" }, count(each.attempts)),
+    h("td", { class: "number" }, count(each.rollouts)),
     h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`),
     h("td", { class: "number" }, number(each.reward, 3)),
     h("td", { class: "number" }, number(each.spread, 3)),
-    h("td", { class: "line" }, link(address("update", at), `${each.stage} ${each.update}`)),
+    h("td", { class: "line" }, link(address("step", at), `${each.stage} ${each.step}`)),
   );
 }
 

@@ -134,10 +134,10 @@ function links(data) {
   return [
     last &&
       link(
-        address("update", {
+        address("step", {
           run: data.run,
           stage: last.stage,
-          update: last.end - last.start - 1 + last.first,
+          step: last.end - last.start - 1 + last.first,
         }),
         "last step",
       ),
@@ -239,7 +239,7 @@ function firstTokens(data) {
     h(
       "details",
       {},
-      h("summary", {}, `${each.stage} ${each.update}`),
+      h("summary", {}, `${each.stage} ${each.step}`),
       h("pre", {}, each.lines.map(([text]) => text).join("\n")),
     ),
   );

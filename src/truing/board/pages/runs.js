@@ -10,7 +10,7 @@ import { filterInput, sortHeader } from "./list_view.js";
 const ORDERS = {
   run: [(run) => run.run, false],
   state: [(run) => run.state, false],
-  progress: [(run) => run.updates ?? 0, true],
+  progress: [(run) => run.steps ?? 0, true],
   findings: [(run) => (run.findings || []).length, true],
   reward: [(run) => run.reward?.mean ?? -Infinity, true],
   evaluation: [(run) => lastEvaluation(run)?.[1].mean ?? -Infinity, true],

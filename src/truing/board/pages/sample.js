@@ -5,7 +5,7 @@ import { finding } from "./finding.js";
 import { legend, nextTint, tintSelect, TokenView } from "./tokens.js";
 
 export async function sample(page, query, context) {
-  const question = { run: query.run, stage: query.stage, update: query.update };
+  const question = { run: query.run, stage: query.stage, step: query.step };
   const whole = { ...question, sample: query.sample };
   const there = { ...whole, token: query.token };
   const data = await get("sample", hasAnswer("sample", there) ? there : whole);
@@ -105,7 +105,7 @@ function callSample(call, query, sample) {
 
 function previousNext(query, data) {
   const to = (sample, key, label) => {
-    const at = { run: query.run, stage: query.stage, update: query.update, sample };
+    const at = { run: query.run, stage: query.stage, step: query.step, sample };
     return sample && hasAnswer("sample", at)
       ? h("a", { href: address("sample", { ...at, tint: query.tint }), "data-key": key }, label)
       : null;
@@ -114,7 +114,7 @@ function previousNext(query, data) {
 }
 
 export async function group(page, query, context) {
-  const question = { run: query.run, stage: query.stage, update: query.update, group: query.group };
+  const question = { run: query.run, stage: query.stage, step: query.step, group: query.group };
   const data = await get("group", question);
   const columns = h("div", { class: "columns" });
   const card = h("aside", { class: "card", "aria-live": "polite" });
@@ -152,8 +152,8 @@ export async function group(page, query, context) {
       "p",
       { class: "quiet" },
       [
-        `${plural(data.attempts, "rollout")} of ${data.samples[0].about.task}, best first`,
-        data.count > data.attempts ? `${data.count} samples` : "",
+        `${plural(data.rollouts, "rollout")} of ${data.samples[0].about.task}, best first`,
+        data.count > data.rollouts ? `${data.count} samples` : "",
         data.count > data.samples.length ? `the first ${data.samples.length}` : "",
       ]
         .filter(Boolean)
@@ -182,8 +182,8 @@ function crumbs(query) {
     link(address("run", { run: query.run }), query.run),
     " / ",
     link(
-      address("update", { run: query.run, stage: query.stage, update: query.update }),
-      `${query.stage} ${query.update}`,
+      address("step", { run: query.run, stage: query.stage, step: query.step }),
+      `${query.stage} ${query.step}`,
     ),
   );
 }

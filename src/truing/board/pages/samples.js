@@ -11,10 +11,10 @@ export async function samples(page, query, context) {
   const data = await get("samples", Object.fromEntries(names.map((name) => [name, query[name]])));
   const where = data.stage === ALL ? "" : ` of stage ${data.stage}`;
   const chosen = FILTERS.some((name) => query[name]);
-  const sorted = { order: "update", ...query };
+  const sorted = { order: "step_index", ...query };
   const columns = [
     ["sample"],
-    sortHeader(sorted, "update", "step"),
+    sortHeader(sorted, "step_index", "step"),
     ["task"],
     ["prompt and answer"],
     sortHeader(sorted, "reward", "reward", "number"),
@@ -64,12 +64,12 @@ function filters(query, data) {
 }
 
 function row(query, each) {
-  const at = { run: query.run, stage: each.stage, update: each.update };
+  const at = { run: query.run, stage: each.stage, step: each.step };
   return h(
     "tr",
     { class: "to" },
     h("td", {}, link(address("sample", { ...at, sample: each.sample_id }), each.sample_id)),
-    h("td", { class: "line" }, link(address("update", at), `${each.stage} ${each.update}`)),
+    h("td", { class: "line" }, link(address("step", at), `${each.stage} ${each.step}`)),
     h(
       "td",
       { class: "wrap" },

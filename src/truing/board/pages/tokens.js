@@ -147,8 +147,8 @@ export class TokenView {
       "button",
       {
         onclick: async () => {
-          const { run, stage, update, sample } = this.query;
-          const next = (await get("sample", { run, stage, update, sample, token })).tokens;
+          const { run, stage, step, sample } = this.query;
+          const next = (await get("sample", { run, stage, step, sample, token })).tokens;
           this.tokens =
             token < this.tokens.start ? concatWindows(next, this.tokens) : concatWindows(this.tokens, next);
           this.scales = {};

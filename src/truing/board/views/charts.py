@@ -16,12 +16,12 @@ from truing.doctor.rules.smp007 import ODDS
 from truing.doctor.truing_run import setup_of
 from truing.metrics.definitions import METRICS, name_pattern
 from truing.metrics.metric import Metric
-from truing.record.update_columns import UpdateColumns
+from truing.record.step_columns import StepColumns
 
 SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of one phase of the step.", "")
 
 
-def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
+def chart_groups_of(columns: StepColumns) -> list[dict[str, Any]]:
     """Return the chart groups for which a run has metrics; the last group shows all remaining metrics."""
     groups = []
     for group in (*CHART_GROUPS, ungrouped_charts(columns)):
@@ -32,7 +32,7 @@ def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
     return groups
 
 
-def ungrouped_charts(columns: UpdateColumns) -> ChartGroup:
+def ungrouped_charts(columns: StepColumns) -> ChartGroup:
     """Return a group with one chart for each metric in no other chart, so that none is hidden."""
     grouped = {
         name for group in CHART_GROUPS for chart in group.charts for name in chart_columns(chart, columns)
@@ -41,13 +41,13 @@ def ungrouped_charts(columns: UpdateColumns) -> ChartGroup:
     return ChartGroup("Other", "Metrics not in a chart above.", charts)
 
 
-def find_chart(name: str, columns: UpdateColumns) -> Chart | None:
+def find_chart(name: str, columns: StepColumns) -> Chart | None:
     """Return the chart of a name, or None."""
     charts = (chart for group in (*CHART_GROUPS, ungrouped_charts(columns)) for chart in group.charts)
     return next((chart for chart in charts if chart.name == name), None)
 
 
-def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
+def chart_columns(chart: Chart, columns: StepColumns) -> list[str]:
     """Return the columns that a chart draws, in its order."""
     names = []
     for name in chart.names:
@@ -58,7 +58,7 @@ def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
     return names
 
 
-def chart_data(chart: Chart, columns: UpdateColumns, start: int, end: int | None) -> dict[str, Any]:
+def chart_data(chart: Chart, columns: StepColumns, start: int, end: int | None) -> dict[str, Any]:
     """Return a chart with its curves over steps ``[start, end)`` and the definitions of its metrics.
 
     Without a value above 0 in that range, the axis is linear.

@@ -18,10 +18,10 @@ from truing.board.views.run import curves
 from truing.board.views.tokens import shorten_and_count
 from truing.types.step_table import StepTable
 
-MAX_COMPARED_UPDATES = 300
+MAX_COMPARED_STEPS = 300
 """Maximum steps that are compared token by token. `truing compare` compares all."""
 
-MAX_TEXT_UPDATES = 20
+MAX_TEXT_STEPS = 20
 """Steps from the first difference on that are searched for a different answer."""
 
 TOKENS_BEFORE, TOKENS_AFTER = 24, 40
@@ -44,28 +44,28 @@ def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
 def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
     """Return the first difference of two runs, token by token, and their results."""
     recipe, _ = config_differences(first.run, second.run)
-    same_updates, difference = first_difference(first.run, second.run, MAX_COMPARED_UPDATES)
+    same_steps, difference = first_difference(first.run, second.run, MAX_COMPARED_STEPS)
     other_seed = any(each.key == "seed" for each in recipe)
     return {
-        "same": same_updates,
-        "looked_at": MAX_COMPARED_UPDATES,
+        "same": same_steps,
+        "looked_at": MAX_COMPARED_STEPS,
         "note": SEEDS_DIFFER if other_seed else "",
-        "first_difference": difference and asdict(difference) | {"update": difference.step + 1},
-        "words": None if difference is None or other_seed else _text_difference(first, second, same_updates),
+        "first_difference": difference and asdict(difference) | {"step": difference.step + 1},
+        "words": None if difference is None or other_seed else _text_difference(first, second, same_steps),
         "beside": [asdict(each) for each in side_by_side(first.run, second.run)],
     }
 
 
 def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, Any] | None:
     """Return the first answer that differs, in both runs."""
-    difference = first_text_difference(first.run, second.run, start, MAX_TEXT_UPDATES)
+    difference = first_text_difference(first.run, second.run, start, MAX_TEXT_STEPS)
     if difference is None:
         return None
     table, sample = difference.tables[0], difference.tables[0].samples[difference.samples[0]]
     sides = zip((first, second), difference.tables, difference.samples, strict=True)
     return {
         "stage": table.stage,
-        "update": table.step + 1,
+        "step": table.step + 1,
         "sample": sample.sample_id,
         "task": sample.task_id,
         "token": difference.token,

@@ -29,7 +29,7 @@ def finding_json(finding: RecordedFinding) -> dict[str, Any]:
     """Return a finding in short; steps count from 1."""
     facts = asdict(finding) | {name: shorten_and_count(getattr(finding, name)) for name in TEXT_FIELDS}
     del facts["marks"]  # may be a thousand; the pages of their samples show them
-    return facts | {"verdict": str(finding.verdict), "update": finding.step + 1}
+    return facts | {"verdict": str(finding.verdict), "step": finding.step + 1}
 
 
 def finding_card(run_view: RunView, finding: RecordedFinding) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _excerpt(run_view: RunView, finding: RecordedFinding) -> list[tuple[str, boo
         return []
     try:
         table, index = run_view.find_sample(
-            run_view.find_update(finding.stage, finding.step + 1), finding.sample_id
+            run_view.find_step(finding.stage, finding.step + 1), finding.sample_id
         )
     except RecordError:  # its page shows why
         return []

@@ -100,7 +100,7 @@ def run_line(run_view: RunView) -> dict[str, Any]:
         **summary_facts(run_summary(run)),
         "created": str(run.run_value("created") or ""),
         "last": max((event.time for event in run.events[-1:]), default=run_view.written_at),
-        "updates": len(run.columns),
+        "steps": len(run.columns),
         "device": run_view.device,
         "model": str(run.run_value("model", "name") or ""),
     }

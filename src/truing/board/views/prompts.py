@@ -23,8 +23,8 @@ PAGE_ROWS = 100
 """Rows of a page of a list."""
 
 ORDERS = {
-    "tasks": ("attempts", "pass_rate", "reward", "spread", "last", "task"),
-    "samples": ("update", "reward", "turn_tokens"),
+    "tasks": ("rollouts", "pass_rate", "reward", "spread", "last", "task"),
+    "samples": ("step_index", "reward", "turn_tokens"),
 }
 """Sort keys of the lists."""
 
@@ -47,8 +47,8 @@ def tasks(run_view: RunView, query: Query) -> dict[str, Any]:
     order, start, chosen_bin = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
     snapshot = run_view.read_samples(READ_SECONDS)
     deadline = time.monotonic() + READ_SECONDS
-    attempts = _attempts(snapshot.table)
-    all_tasks = _by_task(attempts)
+    rollouts = _rollouts(snapshot.table)
+    all_tasks = _by_task(rollouts)
     matching, unread, failed = all_tasks, set[str](), dict[int, str]()
     if text := query.get("text"):
         matching, unread, failed = _search(run_view, all_tasks, text, deadline)
@@ -59,9 +59,9 @@ def tasks(run_view: RunView, query: Query) -> dict[str, Any]:
     failed |= run_view.sample_texts.read_prompts(run_view.run.columns.segment_refs, row_by_task, deadline)
     unread |= _unread_tasks(run_view, row_by_task, failed)
     return {
-        **_reading_state(snapshot, attempts.num_rows, failed),
+        **_reading_state(snapshot, rollouts.num_rows, failed),
         "tasks": [
-            row | _prompt_json(run_view, row["task"]) | _update_json(run_view, row["last"]) for row in page
+            row | _prompt_json(run_view, row["task"]) | _step_json(run_view, row["last"]) for row in page
         ],
         "count": in_bin.num_rows,
         "every": all_tasks.num_rows,
@@ -105,9 +105,11 @@ def samples(run_view: RunView, query: Query) -> dict[str, Any]:
 
 def _of_stage(run_view: RunView, table: pa.Table, stage: str) -> pa.Table:
     """Return the samples of a stage without a copy."""
-    updates = table["update"].to_numpy()
+    step_indices = table["step_index"].to_numpy()
     spans = [span for name, *span in run_view.run.columns.stages if name == stage]
-    parts = [table.slice(low, high - low) for low, high in (np.searchsorted(updates, span) for span in spans)]
+    parts = [
+        table.slice(low, high - low) for low, high in (np.searchsorted(step_indices, span) for span in spans)
+    ]
     return pa.concat_tables([table.slice(0, 0), *parts])
 
 
@@ -122,16 +124,16 @@ def _with_texts(
 ) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
     """Return samples with their texts, the number still unread, and unreadable steps."""
     refs, texts = run_view.run.columns.segment_refs, run_view.sample_texts
-    failed = texts.read_answers(refs, [(row["update"], row["sample_id"]) for row in page], deadline)
-    tasks = {row["task_id"]: row["update"] for row in page}
+    failed = texts.read_answers(refs, [(row["step_index"], row["sample_id"]) for row in page], deadline)
+    tasks = {row["task_id"]: row["step_index"] for row in page}
     failed |= texts.read_prompts(refs, tasks, deadline)
-    answers = [texts.answer(refs[row["update"]], row["sample_id"]) for row in page]
+    answers = [texts.answer(refs[row["step_index"]], row["sample_id"]) for row in page]
     unread = sum(
-        text is None and row["update"] not in failed for row, text in zip(page, answers, strict=True)
+        text is None and row["step_index"] not in failed for row, text in zip(page, answers, strict=True)
     )
     with_texts = [
         row
-        | _update_json(run_view, row["update"])
+        | _step_json(run_view, row["step_index"])
         | {"answer": text}
         | _prompt_json(run_view, row["task_id"])
         for row, text in zip(page, answers, strict=True)
@@ -171,26 +173,26 @@ def _prompt_json(run_view: RunView, task: str) -> dict[str, Any]:
     return {"prompt": text if text is None else shorten(text, PROMPT_CHARS)}
 
 
-def _attempts(table: pa.Table) -> pa.Table:
+def _rollouts(table: pa.Table) -> pa.Table:
     """Return one row per rollout with a reward: a rollout with a rewritten history has several samples."""
-    names, updates = table["rollout_id"].combine_chunks(), table["update"].to_numpy()
+    names, step_indices = table["rollout_id"].combine_chunks(), table["step_index"].to_numpy()
     first = np.ones(len(table), bool)
-    first[1:] = (updates[1:] != updates[:-1]) | pc.not_equal(names[1:], names[:-1]).to_numpy(False)
+    first[1:] = (step_indices[1:] != step_indices[:-1]) | pc.not_equal(names[1:], names[:-1]).to_numpy(False)
     return table.filter(pc.and_(pa.array(first), pc.invert(pc.is_nan(table["reward"]))))
 
 
-def _by_task(attempts: pa.Table) -> pa.Table:
+def _by_task(rollouts: pa.Table) -> pa.Table:
     """Return rollouts grouped by prompt; one rollout has no std."""
-    passes = pc.cast(pc.greater_equal(attempts["reward"], PASS_REWARD), pa.float64())
-    sampled = attempts.select(["task_id", "family", "reward", "update"]).append_column("passed", passes)
+    passes = pc.cast(pc.greater_equal(rollouts["reward"], PASS_REWARD), pa.float64())
+    sampled = rollouts.select(["task_id", "family", "reward", "step_index"]).append_column("passed", passes)
     deviation = ("reward", "stddev", pc.VarianceOptions(ddof=1))
     grouped = pa.TableGroupBy(sampled.unify_dictionaries(), ["task_id", "family"]).aggregate(
-        [("reward", "count"), ("passed", "mean"), ("reward", "mean"), deviation, ("update", "max")]
+        [("reward", "count"), ("passed", "mean"), ("reward", "mean"), deviation, ("step_index", "max")]
     )
     columns = {"task": pc.cast(grouped["task_id"], pa.string()), "family": grouped["family"]}
-    columns |= {"attempts": grouped["reward_count"], "pass_rate": grouped["passed_mean"]}
+    columns |= {"rollouts": grouped["reward_count"], "pass_rate": grouped["passed_mean"]}
     columns |= {"reward": grouped["reward_mean"], "spread": grouped["reward_stddev"]}
-    return pa.table(columns | {"last": grouped["update_max"]})
+    return pa.table(columns | {"last": grouped["step_index_max"]})
 
 
 def _page(table: pa.Table, order: tuple[str, str], start: int) -> pa.Table:
@@ -208,10 +210,10 @@ def _reading_state(snapshot: SampleSnapshot, rows: int, failed: Mapping[int, str
     }
 
 
-def _update_json(run_view: RunView, row: int) -> dict[str, Any]:
+def _step_json(run_view: RunView, row: int) -> dict[str, Any]:
     """Return the step of a row, counted from 1."""
     ref = run_view.run.columns.segment_refs[row]
-    return {"stage": ref.stage, "update": ref.step + 1}
+    return {"stage": ref.stage, "step": ref.step + 1}
 
 
 def _bin_indices(rates: pa.ChunkedArray) -> NDArray[np.int64]:

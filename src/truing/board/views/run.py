@@ -9,9 +9,9 @@ from truing.board.views.charts import chart_data, chart_groups_of, find_chart, r
 from truing.board.views.findings import finding_card
 from truing.board.views.overview import criteria, run_line
 from truing.board.views.second_grader import second_grader
-from truing.board.views.update import ratios_of
+from truing.board.views.step import ratios_of
 from truing.config.secrets import toml_without_secrets
-from truing.doctor.report.first_updates import first_tokens
+from truing.doctor.report.first_steps import first_tokens
 from truing.doctor.report.recorded_findings import recorded_findings, strongest_by_rule
 from truing.errors import RecordError
 from truing.record.malformed import as_record_error

@@ -47,11 +47,11 @@ def _bisect(run: Path, stage: str | None, step: int | None, trust: bool, as_json
     from truing.doctor.postmortem import suppressed_rules
     from truing.doctor.traces.read import is_trace
 
-    update, trials = bisect(run, stage=stage, step=step, trust=trust)
-    differing, findings = first_differing(trials), unexplained_findings(update, trials, suppressed_rules(run))
-    location = code_location(differing.part, update.stage) if differing and not is_trace(run) else ""
+    chosen, trials = bisect(run, stage=stage, step=step, trust=trust)
+    differing, findings = first_differing(trials), unexplained_findings(chosen, trials, suppressed_rules(run))
+    location = code_location(differing.part, chosen.stage) if differing and not is_trace(run) else ""
     if as_json:
-        payload = {"run": str(run), "stage": update.stage, "update": update.step + 1}
+        payload = {"run": str(run), "stage": chosen.stage, "step": chosen.step + 1}
         payload |= {"guilty": differing.part if differing else None, "home": location or None}
         payload |= {
             "unexplained": [each.code for each in findings],
@@ -59,18 +59,18 @@ def _bisect(run: Path, stage: str | None, step: int | None, trust: bool, as_json
         }
         print(json.dumps(payload, ensure_ascii=False))
     else:
-        _print_parts(run, update, trials, findings, location)
+        _print_parts(run, chosen, trials, findings, location)
     return bool(differing or findings)
 
 
 def _print_parts(
-    run: Path, update: "Step", trials: Sequence["Trial"], findings: Sequence["Finding"], location: str
+    run: Path, step: "Step", trials: Sequence["Trial"], findings: Sequence["Finding"], location: str
 ) -> None:
     """Print each part, then the verdict."""
     from truing.doctor.bisect import first_differing, lines
 
-    samples = with_count(len(update.samples), "sample")
-    say(f"{run}: step {update.step + 1} of {update.stage}, {samples}", "bold")
+    samples = with_count(len(step.samples), "sample")
+    say(f"{run}: step {step.step + 1} of {step.stage}, {samples}", "bold")
     say_all(lines(trials))
     differing, swapped = first_differing(trials), any(each.state == "same" for each in trials)
     if differing:
@@ -95,16 +95,19 @@ def compare_runs(
     Exit code 0: they are the same. 1: they differ.
     """
     from truing.analysis.compare import compare, comparison_lines
-    from truing.cli.inspect.lost_updates import warn_of_lost_updates
+    from truing.cli.inspect.lost_steps import warn_of_lost_steps
     from truing.doctor.traces.read import is_trace
 
     if is_trace(run) or is_trace(other):
         _compare_traces(run, other, as_json)
         return
-    warn_of_lost_updates(run, other)
+    warn_of_lost_steps(run, other)
     comparison = compare(run, other)
     if as_json:
-        print(json.dumps(asdict(comparison), ensure_ascii=False))
+        payload = asdict(comparison)
+        if difference := payload["first_difference"]:
+            difference["step"] += 1  # steps count from 1
+        print(json.dumps(payload, ensure_ascii=False))
     else:
         say_all(comparison_lines(comparison))
     if comparison.differs:

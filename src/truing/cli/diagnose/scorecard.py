@@ -53,10 +53,10 @@ def _read_scorecard(run: Path) -> list["SuccessCriterion"]:
     """Return the scorecard of the recorded steps."""
     from truing.analysis.incremental_reader import IncrementalReader
     from truing.analysis.scorecard import scorecard
-    from truing.cli.inspect.lost_updates import warn_of_lost_updates
+    from truing.cli.inspect.lost_steps import warn_of_lost_steps
     from truing.config import resolve
 
-    warn_of_lost_updates(run)
+    warn_of_lost_steps(run)
     reader = IncrementalReader(run)
     reader.refresh()
     recipe, device = reader.reader.run_fact("recipe"), reader.reader.run_fact("machine", "device")

@@ -27,7 +27,7 @@ CPU_SHARE, MIN_PAUSE = 0.05, 0.5
 def follow(watcher: RunWatcher, console: Console, *, once: bool) -> None:
     """Print events until the run ends, above a live panel; without a terminal, the panel once at the end."""
     live_region = LiveRegion(console) if has_terminal(console) else None
-    printer = NewEventPrinter(watcher, console, updates=live_region is None)
+    printer = NewEventPrinter(watcher, console, steps=live_region is None)
     throttle = Throttle(CPU_SHARE, MIN_PAUSE)
     try:
         while True:
@@ -49,12 +49,12 @@ def follow(watcher: RunWatcher, console: Console, *, once: bool) -> None:
 class NewEventPrinter:
     """Prints the events that were added since the last call."""
 
-    def __init__(self, watcher: RunWatcher, console: Console, *, updates: bool) -> None:
-        """``updates``: print the newest step of a running run too, at intervals."""
-        self.watcher, self.printer, self.print_updates = watcher, EventPrinter(console), updates
+    def __init__(self, watcher: RunWatcher, console: Console, *, steps: bool) -> None:
+        """``steps``: print the newest step of a running run too, at intervals."""
+        self.watcher, self.printer, self.print_steps = watcher, EventPrinter(console), steps
         self.throttle = Throttle(1.0, SECONDS_BETWEEN_LINES)
         self.printed_count: int | None = None  # events so far
-        self.last_update: tuple[str, int, int] | None = None
+        self.last_step: tuple[str, int, int] | None = None
 
     def print_new(self, facts: Screen) -> None:
         """Print new events; on the first call, the last few."""
@@ -67,10 +67,10 @@ class NewEventPrinter:
         new = [event for event in new if hasattr(self.printer, f"on_{event.kind}")]
         self._print_events(new[-LAST_EVENTS:] if self.printed_count is None else new)
         self.printed_count = len(events)
-        due = self.print_updates and facts.summary.state == "running" and not self.throttle.seconds_left
-        if due and facts.summary.current_stage not in (None, self.last_update):
+        due = self.print_steps and facts.summary.state == "running" and not self.throttle.seconds_left
+        if due and facts.summary.current_stage not in (None, self.last_step):
             with self.throttle.measure():
-                self._print_update(facts)
+                self._print_step(facts)
 
     def _print_events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -84,11 +84,11 @@ class NewEventPrinter:
                     remedy="restore events.jsonl from a copy, or read it with the version that wrote it",
                 ) from error
 
-    def _print_update(self, facts: Screen) -> None:
-        self.last_update = facts.summary.current_stage
-        if self.last_update is not None:
-            self.printer.print_update(
-                *self.last_update,
+    def _print_step(self, facts: Screen) -> None:
+        self.last_step = facts.summary.current_stage
+        if self.last_step is not None:
+            self.printer.print_step(
+                *self.last_step,
                 self.watcher.run.columns.numbers_at(-1),
                 facts.summary.loss,
                 facts.summary.left,
@@ -107,4 +107,4 @@ def summary_json(watcher: RunWatcher) -> str:
     """Return the status as a line of JSON: steps count from 1, unknown values are null."""
     facts = watcher.read()
     payload = {"run": str(watcher.run.run_dir), **summary_facts(facts.summary)}
-    return dump_json({**payload, "updates": len(watcher.run.columns), "scorecard": facts.criteria}).decode()
+    return dump_json({**payload, "steps": len(watcher.run.columns), "scorecard": facts.criteria}).decode()

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 
 from truing.analysis.program_calls import call_tree
-from truing.doctor.report.first_updates import first_tokens
+from truing.doctor.report.first_steps import first_tokens
 from truing.errors import RecordError
 from truing.record import Event
 from truing.types.sample import MASKS
@@ -28,19 +28,19 @@ NUMBERS = {
 """Recorded streams by the names of `truing tokens`."""
 
 
-def choose_step(steps: Sequence[Numbers], stage: str | None, update: int | None) -> Numbers:
+def choose_step(steps: Sequence[Numbers], stage: str | None, number: int | None) -> Numbers:
     """Return the last recorded step, of this stage and number (from 1) if given."""
     for row in reversed(steps):
-        if stage in (None, row.stage) and update in (None, row.step + 1):
+        if stage in (None, row.stage) and number in (None, row.step + 1):
             return row
-    request = {"stage": stage, "step": update}
-    last_updates: dict[str, int] = {}
+    request = {"stage": stage, "step": number}
+    last_steps: dict[str, int] = {}
     for row in steps:
-        last_updates[row.stage] = max(last_updates.get(row.stage, 0), row.step + 1)
+        last_steps[row.stage] = max(last_steps.get(row.stage, 0), row.step + 1)
     raise RecordError(
         "the run has no such step",
         got=", ".join(f"{name} {value}" for name, value in request.items() if value is not None),
-        expected="; ".join(f"{name} up to {last}" for name, last in last_updates.items())
+        expected="; ".join(f"{name} up to {last}" for name, last in last_steps.items())
         or "no step is recorded yet",
     )
 
@@ -59,18 +59,16 @@ def choose_sample(table: StepTable, named: str) -> int:
 
 
 def choose_first_tokens(
-    events: Sequence[Event], stage: str | None, update: int | None
+    events: Sequence[Event], stage: str | None, number: int | None
 ) -> list[dict[str, Any]]:
     """Return the recorded first tokens of steps, of this stage and number (from 1) if given."""
     recorded = first_tokens(events)
-    chosen = [
-        each for each in recorded if stage in (None, each["stage"]) and update in (None, each["update"])
-    ]
+    chosen = [each for each in recorded if stage in (None, each["stage"]) and number in (None, each["step"])]
     if not chosen:
         raise RecordError(
             "no such step recorded its first tokens",
-            got=" ".join(str(each) for each in (stage, update) if each is not None) or None,
-            expected=", ".join(f"{each['stage']} {each['update']}" for each in recorded)
+            got=" ".join(str(each) for each in (stage, number) if each is not None) or None,
+            expected=", ".join(f"{each['stage']} {each['step']}" for each in recorded)
             or "the first steps of a stage, which are not recorded yet",
         )
     return chosen
@@ -81,7 +79,7 @@ def sample_facts(table: StepTable, index: int) -> dict[str, Any]:
     sample = table.samples[index]
     return {
         "stage": table.stage,
-        "update": table.step + 1,
+        "step": table.step + 1,
         "sample_id": sample.sample_id,
         "group_id": sample.group_id,
         "task_id": sample.task_id,

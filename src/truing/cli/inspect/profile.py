@@ -24,10 +24,10 @@ def profile(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the mean seconds of a step by phase, per stage, and the peak memory."""
-    from truing.cli.inspect.lost_updates import warn_of_lost_updates
+    from truing.cli.inspect.lost_steps import warn_of_lost_steps
     from truing.record import RunReader
 
-    warn_of_lost_updates(run)
+    warn_of_lost_steps(run)
     rows = (reader := RunReader(run)).steps()
     if not rows:
         raise reader.no_step_error()

@@ -14,12 +14,12 @@ def write_report(
 ) -> None:
     """Write the board's pages of RUN as one self-contained HTML file, to send."""
     from truing.board.html_report import html_report
-    from truing.cli.inspect.lost_updates import warn_of_lost_updates
+    from truing.cli.inspect.lost_steps import warn_of_lost_steps
     from truing.record import RunReader
     from truing.utils.atomic_files import write_atomically
 
     RunReader(run).run_json()
-    warn_of_lost_updates(run)
+    warn_of_lost_steps(run)
     path = out or run.resolve().with_suffix(".html")
     write_atomically(path, html_report(run).encode())
     say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

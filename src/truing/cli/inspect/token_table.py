@@ -27,7 +27,7 @@ TERM_NUMBERS = {"kl": "ref", "value": "value"}
 
 CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 
-TITLES = {"update": "step", "status": "rollout", "truncated": "cut at the end of this sample"}
+TITLES = {"status": "rollout", "truncated": "cut at the end of this sample"}
 """By fact of the sample: its title, if that is not its name in JSON."""
 
 Token = Mapping[str, Any]

@@ -32,7 +32,7 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: its origin, whether it is trained, and its numbers."""
-    from truing.cli.inspect.lost_updates import warn_of_lost_updates
+    from truing.cli.inspect.lost_steps import warn_of_lost_steps
     from truing.cli.inspect.one_sample import (
         call_facts,
         choose_first_tokens,
@@ -54,7 +54,7 @@ def tokens(
         table = choose_step([each for each, _ in steps], stage, step)
         decode = steps[-1][1]  # texts of all steps
     else:
-        warn_of_lost_updates(run)
+        warn_of_lost_steps(run)
         reader = RunReader(run)
         if first:
             _print_first_tokens(choose_first_tokens(reader.events(), stage, step), as_json)
@@ -68,20 +68,20 @@ def tokens(
     calls = call_facts(table, index)
     if as_json:
         of_program = {"calls": calls} if calls else {}
-        print(dump_json(facts | {"step": table.step} | of_program | {"tokens": token_facts}).decode())
+        print(dump_json(facts | of_program | {"tokens": token_facts}).decode())
     else:
         console = Console()
         console.width = max(console.width, MIN_WIDTH)
         console.print(render(facts, calls, token_facts, all_tokens=all_tokens))
 
 
-def _print_first_tokens(updates: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+def _print_first_tokens(recorded: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     """Print the first tokens of steps, as recorded."""
     from truing.utils.jsonl import dump_json
 
     if as_json:
-        print(dump_json(updates).decode())
+        print(dump_json(recorded).decode())
         return
-    for each in updates:
-        say(escape_control(f"{each['stage']} {each['update']}:"), "bold")
+    for each in recorded:
+        say(escape_control(f"{each['stage']} {each['step']}:"), "bold")
         say_all((escape_control(f"  {text}"), "") for text, _ in each["lines"])

@@ -30,7 +30,7 @@ SCALED = ("group", "group_population", "batch", "loo_scaled", "whitened")
 
 GROUPINGS = {
     "": "",
-    "transposed": ", with groups by attempt: each group has one rollout of every prompt",
+    "transposed": ", with groups across prompts: each group has one rollout of every prompt",
     "consecutive": ", with groups of consecutive rows, which are not those of the trace",
 }
 

@@ -3,7 +3,7 @@
     g_t = f · w_t (A_t r_t − β k′_t)
 
 w_t is an aggregation's weight of a token, k′ the slope of a KL estimator. For each pair of both, f and β are
-fitted; the pair that leaves nothing but rounding is the loss. Optimizer steps before the first update have
+fitted; the pair that leaves nothing but rounding is the loss. Optimizer steps before the first step have
 ratios of 1, so that no clip is in the way.
 """
 

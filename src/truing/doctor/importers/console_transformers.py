@@ -23,7 +23,7 @@ OPEN = re.compile(r"\{['\"][^{}]*$")
 LONGEST = 200
 """The most lines of one printed dict."""
 BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
-UPDATE_NAMES = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
+STEP_NAMES = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
 """A printed dict with one of these is the log of a step; an evaluation and the summary have others."""
 
 
@@ -34,7 +34,7 @@ def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     for line in _joined(lines):
         for hit in DICT.findall(line.text):
             values = pairs(hit)
-            if UPDATE_NAMES & values.keys() and hit != last:  # several processes print the same
+            if STEP_NAMES & values.keys() and hit != last:  # several processes print the same
                 entries.append((line.where, values))
                 bars.append(dict(reached))
                 last = hit

@@ -33,11 +33,11 @@ class LogDiagnosis:
         run = self.imported
         kind = "scalars and answers" if run.has_answers else "scalars only"
         yield f"{kind}: {with_count(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
-        updates = with_count(len(run.steps), "record")
-        updates += f", steps {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
+        records = with_count(len(run.steps), "record")
+        records += f", steps {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
         every = run.steps[0].setup.logged_every or 1
-        updates += f", each the mean of {every}" if every > 1 else ""
-        yield f"read from {run.format} ({run.trainer}): {updates}", "dim"
+        records += f", each the mean of {every}" if every > 1 else ""
+        yield f"read from {run.format} ({run.trainer}): {records}", "dim"
         yield from self._columns(verbose)
         for note in run.notes:
             yield note, "yellow"
@@ -69,7 +69,7 @@ class LogDiagnosis:
             "exact_not_checked": self.exact_not_checked,
             "form": self.imported.format,
             "trainer": self.imported.trainer,
-            "updates": len(self.imported.steps),
+            "steps": len(self.imported.steps),
             "read": dict(self.imported.matched),
             "left_out": dict(self.imported.changed_meanings),
             "unused": dict(self.imported.unused),

@@ -13,7 +13,7 @@ from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.metric_names import close_names, ours_of, trainer_of, without_prefix
 from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
 from truing.doctor.importers.trainer_names import PLAIN, TRAINERS, Trainer
-from truing.doctor.importers.unused_columns import NOT_OF_UPDATES, why_unused
+from truing.doctor.importers.unused_columns import NOT_OF_STEPS, why_unused
 from truing.doctor.importers.verl_dumps import reward_metrics
 from truing.doctor.rules.opt015 import must_be_finite
 from truing.errors import RecordError
@@ -75,10 +75,10 @@ def import_run(log: Log) -> ImportedRun:
     unread = [name for name in left if name not in unused]
     setup = replace(
         setup_of(trainer, log.config, names),
-        logged_every=None if log.steps_counted else updates_per_record(numbers),
+        logged_every=None if log.steps_counted else steps_per_record(numbers),
         columns={ours: theirs for theirs, ours in read.items() if ours not in trainer.abs_max_of},
     )
-    checked = {name for name in left if must_be_finite(name) and unused.get(name) not in NOT_OF_UPDATES}
+    checked = {name for name in left if must_be_finite(name) and unused.get(name) not in NOT_OF_STEPS}
     _add_not_finite(numbers, points, checked)
     return ImportedRun(
         log.format,
@@ -108,7 +108,7 @@ def _add_not_finite(numbers: dict[int, dict[str, float]], points: Sequence[Point
                 numbers.setdefault(point.step, {})[without_prefix(name)] = value
 
 
-def updates_per_record(steps: Iterable[int]) -> int:
+def steps_per_record(steps: Iterable[int]) -> int:
     """Return the steps per record: the smallest distance of two; 1 for one record."""
     return min((after - before for before, after in pairwise(sorted(steps))), default=1)
 

@@ -14,7 +14,7 @@ EVALUATION = "of an evaluation, not of a step"
 EXTREMES = "the mean of the smallest or largest over several batches"
 PART = "one reward function's; rules check their sum"
 PREFERENCE = "of a loss on preferences"
-NOT_OF_UPDATES = (SECONDS, COUNT, EVALUATION, EXTREMES, PART)
+NOT_OF_STEPS = (SECONDS, COUNT, EVALUATION, EXTREMES, PART)
 """Columns with these may be NaN in a healthy run."""
 
 TRANSFORMERS: Mapping[str, str] = {

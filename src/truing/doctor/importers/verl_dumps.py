@@ -37,24 +37,24 @@ def rollout_rows(path: Path) -> dict[int, list[SampleFacts]]:
                 remedy="remove other files from trainer.rollout_data_dir",
             )
         by_step[int(step)].append(record)
-    return {step: _rows(attempts) for step, attempts in by_step.items()}
+    return {step: _rows(rollouts) for step, rollouts in by_step.items()}
 
 
-def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[SampleFacts]:
+def _rows(rollouts: Sequence[Mapping[str, Any]]) -> list[SampleFacts]:
     """Return the rollouts of a step. A group is the rollouts with one prompt.
 
     A dump has no uid, so two tasks with the same prompt in one step look like one group. A prompt that
     recurs more often than most may be such a pair, and its rollouts get no group.
     """
-    counts = Counter(str(attempt["input"]) for attempt in attempts)
+    counts = Counter(str(rollout["input"]) for rollout in rollouts)
     # the smallest of equally common sizes: an unused group is better than a wrong one
     usual = min(statistics.multimode(counts.values()))
     groups = {text: f"g{i}" if count <= usual else "" for i, (text, count) in enumerate(counts.items())}
-    return [_row(i, attempt, groups[str(attempt["input"])]) for i, attempt in enumerate(attempts)]
+    return [_row(i, rollout, groups[str(rollout["input"])]) for i, rollout in enumerate(rollouts)]
 
 
-def _row(index: int, attempt: Mapping[str, Any], group: str) -> SampleFacts:
-    score = to_number(attempt["score"])
+def _row(index: int, rollout: Mapping[str, Any], group: str) -> SampleFacts:
+    score = to_number(rollout["score"])
     return SampleFacts(
         sample_id=str(index),
         rollout_id=str(index),
@@ -69,7 +69,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> SampleFacts:
         reward_parts={},
         status="",  # not dumped: a failed rollout has a score like any other
         truncated=False,
-        text=str(attempt["output"]),
+        text=str(rollout["output"]),
     )
 
 

@@ -51,10 +51,10 @@ def read(logs: Sequence[Path], dumps: Sequence[Path]) -> Log:
         )
     rows = dict[int, Sequence[SampleFacts]]()
     for path in dumps:
-        for step, attempts in rollout_rows(path).items():
+        for step, rollouts in rollout_rows(path).items():
             if step in rows:
                 raise RecordError(f"{path} repeats step {step}", expected="each step in one file")
-            rows[step] = attempts
+            rows[step] = rollouts
     parts = ["metrics"] * bool(logs) + ["rollout dumps"] * bool(rows)
     name = f"verl's {' and '.join(parts)}"
     return replace(metrics(logs[0], name), rows=rows) if logs else Log(name, [], rows=rows)

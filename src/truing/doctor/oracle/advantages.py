@@ -1,4 +1,4 @@
-"""A second computation of advantages, by token, from the rewards, groups and values of an update."""
+"""A second computation of advantages, by token, from the rewards, groups and values of a step."""
 
 import math
 from collections import Counter, defaultdict
@@ -24,8 +24,8 @@ def expected_group_advantages(step: Step) -> Tensor:
             groups[each.group_id].append(each)
     batch_rewards = [each for group in groups.values() for each in group]
     sizes = {name: len(group) for name, group in groups.items()}
-    least = 2  # Truing leaves failed attempts out of their group
-    if step.setup.trainer != "truing":  # an update may have a part of a group, and rows without a reward
+    least = 2  # Truing leaves failed rollouts out of their group
+    if step.setup.trainer != "truing":  # a step may have a part of a group, and rows without a reward
         sizes = Counter(name for name, _ in {(row.group_id, row.rollout_id) for row in step.samples})
         least = max(2, step.setup.group_size or 2)
     whole = [group for name, group in groups.items() if sizes[name] >= least]
@@ -48,7 +48,7 @@ def expected_group_advantages(step: Step) -> Tensor:
 def _turn_advantages(
     step: Step, groups: Sequence[Sequence[RolloutReward]], batch_rewards: Sequence[RolloutReward]
 ) -> Tensor:
-    """Return advantages by turn from the rewards still to come; ended attempts stay in the baseline."""
+    """Return advantages by turn from the rewards still to come; ended rollouts stay in the baseline."""
     expected_N = torch.full((len(step.sample_of_token),), math.nan, dtype=torch.float64)
     for group in groups:
         for each in group:

@@ -1,4 +1,4 @@
-"""A second computation of an update's learning rate."""
+"""A second computation of a step's learning rate."""
 
 import math
 
@@ -9,8 +9,8 @@ def declared_rate(step: int, peak: float, steps: int, warmup: int, schedule: str
     Args:
         step: of the stage, from 0.
         peak: the declared learning rate.
-        steps: updates of the stage.
-        warmup: updates of warm-up.
+        steps: of the stage.
+        warmup: steps of warm-up.
         schedule: constant, linear, or cosine.
     """
     if step < warmup:

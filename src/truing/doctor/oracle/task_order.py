@@ -6,7 +6,7 @@ import numpy as np
 
 
 def expected_tasks(seed: int, stage: str, step: int, count: int, total: int) -> list[int]:
-    """Return the indices of the training tasks that update ``step`` (from 0) of a stage samples.
+    """Return the indices of the training tasks that step ``step`` (from 0) of a stage samples.
 
     Task n of a stage is entry n mod ``total`` of the shuffle of epoch n div ``total``.
     """

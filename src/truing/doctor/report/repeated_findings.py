@@ -14,14 +14,14 @@ class RuleFindings:
 
     shown: Finding  # the strongest, of equals the earliest
     first: Finding  # the earliest, even if only suspected: later numbers may be wrong
-    updates: int  # with a finding
+    steps: int  # with a finding
 
     @property
     def repeats(self) -> str:
         """Return the first step and the number of steps as text, if they differ from the place shown."""
-        moved = update_of(self.first) != update_of(self.shown)
+        moved = step_of(self.first) != step_of(self.shown)
         since = f", first {self.first.claim.verdict} at {self.first.where}" if moved else ""
-        return since + (f", in {with_count(self.updates, 'step')}" if self.updates > 1 else "")
+        return since + (f", in {with_count(self.steps, 'step')}" if self.steps > 1 else "")
 
 
 def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> list[RuleFindings]:
@@ -42,9 +42,9 @@ def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] 
 def _rule_findings(strongest: Finding, findings: list[Finding]) -> RuleFindings:
     # a CANNOT TELL or a FACT taints nothing: it also occurs in healthy runs
     counts = [each for each in findings if each.claim.verdict in FINDING_VERDICTS] or findings
-    return RuleFindings(strongest, counts[0], len({update_of(each) for each in counts}))
+    return RuleFindings(strongest, counts[0], len({step_of(each) for each in counts}))
 
 
-def update_of(finding: Finding) -> tuple[str, int]:
+def step_of(finding: Finding) -> tuple[str, int]:
     """Return the step of a finding."""
     return finding.stage, finding.step

@@ -16,12 +16,12 @@ from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import Estimate, Interval, read_estimate, read_pass_at
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings, strongest_by_rule
+from truing.record.step_columns import StepColumns
 from truing.record.store import ABANDONED, RUN
-from truing.record.update_columns import UpdateColumns
 
 RunState = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
 
-RECENT_UPDATES = 10
+RECENT_STEPS = 10
 """Steps in the mean of the reward, and of the pace."""
 
 END_EVENTS = ("finished", "gave_up", "stopped", "resumed")
@@ -78,8 +78,8 @@ def run_summary(run: IncrementalReader) -> RunSummary:
     columns, (state, why) = run.columns, _state(run)
     evaluated = current_evaluations(run.events)
     stages = _stages(run)
-    reward_N = reward_series(columns)[-RECENT_UPDATES:]
-    pace_N = update_seconds(columns)
+    reward_N = reward_series(columns)[-RECENT_STEPS:]
+    pace_N = step_seconds(columns)
     return RunSummary(
         name=str(run.run_value("name") or run.run_dir.name),
         state=state,
@@ -100,22 +100,22 @@ def run_summary(run: IncrementalReader) -> RunSummary:
 
 
 def _seconds_left(
-    columns: UpdateColumns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]
+    columns: StepColumns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]
 ) -> float:
     """Return the seconds to the end of the stage, at the pace of its last steps; NaN before the first."""
     plan = {name: steps - done for name, done, steps in stages}
     for name, start, end in reversed(columns.stages):
-        return plan.get(name, 0) * float(pace_N[start:end][-RECENT_UPDATES:].mean())
+        return plan.get(name, 0) * float(pace_N[start:end][-RECENT_STEPS:].mean())
     return math.nan
 
 
-def update_seconds(columns: UpdateColumns) -> NDArray[np.float64]:
+def step_seconds(columns: StepColumns) -> NDArray[np.float64]:
     """Return the duration of each step, all phases, [n] seconds."""
     phases = [values for name, values in columns.numbers.items() if name.startswith("seconds/")]
     return np.nansum(phases, axis=0) if phases else np.zeros(len(columns))
 
 
-def reward_series(columns: UpdateColumns) -> NDArray[np.float64]:
+def reward_series(columns: StepColumns) -> NDArray[np.float64]:
     """Return the mean reward of each step of the last stage with rewards, [n]."""
     for _, start, end in reversed(columns.stages):
         reward_N = columns.column("reward/mean")[start:end]

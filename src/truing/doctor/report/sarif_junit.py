@@ -24,7 +24,7 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
             "ruleId": each.shown.code,
             "level": LEVELS.get(each.shown.claim.verdict, "note"),
             "message": {"text": _text(each)},
-            "occurrenceCount": each.updates,
+            "occurrenceCount": each.steps,
             "locations": [
                 {
                     "physicalLocation": {"artifactLocation": {"uri": uri}},

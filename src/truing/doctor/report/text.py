@@ -10,7 +10,7 @@ from truing.doctor.coverage import by_need
 from truing.doctor.diagnosis import Diagnosis, is_finding
 from truing.doctor.evidence import Step
 from truing.doctor.report.healthy_rates import suspect_rate, suspect_rate_text
-from truing.doctor.report.repeated_findings import RuleFindings, findings_by_rule, update_of
+from truing.doctor.report.repeated_findings import RuleFindings, findings_by_rule, step_of
 from truing.doctor.report.token_texts import Decode
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
@@ -59,8 +59,8 @@ def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> It
         yield "", ""
     for each in results:
         if each.findings and each.suppressed:
-            updates = with_count(len(set(map(update_of, each.findings))), "step")
-            yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
+            steps = with_count(len(set(map(step_of, each.findings))), "step")
+            yield f"suppressed {each.code} ({steps}): {each.suppressed}", "dim"
     for code, error in diagnosis.rule_errors.items():
         yield (
             f"not checked: {code} raised an error, which is a fault of Truing; please report it: {error}",
@@ -163,10 +163,10 @@ def finding_facts(each: RuleFindings, suppressed: Mapping[str, str] = {}) -> dic
         "code": finding.code,
         "name": finding.name,
         "stage": finding.stage,
-        "update": finding.step + 1,
+        "step": finding.step + 1,
         "first_stage": each.first.stage,
-        "first_update": each.first.step + 1,
-        "updates": each.updates,
+        "first_step": each.first.step + 1,
+        "steps": each.steps,
         "sample_id": finding.sample_id,
         **claim,
         "remedy": finding.claim.remedy or RULES[finding.code].section("Fix"),

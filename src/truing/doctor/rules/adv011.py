@@ -4,8 +4,8 @@ What: The trainer's formula of advantages is not declared. The rows show it: it 
 sign, or with other groups than those of the rows.
 
 Why it is silent: Advantages of such a formula have the mean, the deviation and the range of right ones. With
-the other sign the loss lowers what was paid. With groups by attempt, each rollout is compared with rollouts
-of other prompts, so that easy prompts are raised and hard ones lowered.
+the other sign the loss lowers what was paid. With groups across prompts, each rollout is compared with
+rollouts of other prompts, so that easy prompts are raised and hard ones lowered.
 
 How it is measured: The rule tries all common formulas on the rewards and groups of the rows: with the mean of
 the group, of the others or of all rewards, divided by each deviation with each usual ε or not at all; each

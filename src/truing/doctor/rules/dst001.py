@@ -91,8 +91,8 @@ def _are_others(tokens: int, missed: int) -> bool:
 
 
 SPECIFICITY = {
-    "policy weights before the update": 3.3,
-    "optimizer moments before the update": 3.3,
+    "policy weights before the step": 3.3,
+    "optimizer moments before the step": 3.3,
     "advantages": 3.1,
     "gradients": 0.9,
     "critic weights": 0.8,

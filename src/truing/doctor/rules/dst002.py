@@ -35,22 +35,22 @@ from truing.utils.format import with_count
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim lost and doubled samples and examples, of the first optimizer step that has any."""
-    updates = step.facts["ranks"]["rows"]
-    for lost in [each for each in updates if each["missing_count"]][:1]:
+    optimizer_steps = step.facts["ranks"]["rows"]
+    for lost in [each for each in optimizer_steps if each["missing_count"]][:1]:
         who = f": rank {', '.join(map(str, lost['idle']))} skipped them" if lost["idle"] else ""
         samples = with_count(lost["due"], "sample")
         yield _claim(
             f"no rank computed {lost['missing_count']} of {samples} with a gradient{who}",
             f"no backward pass of {', '.join(lost['missing'])}",
         )
-    for doubled in [each for each in updates if each["twice_count"]][:1]:
+    for doubled in [each for each in optimizer_steps if each["twice_count"]][:1]:
         name, ranks = doubled["twice"][0]
         who = f"ranks {' and '.join(map(str, ranks))}" if len(ranks) > 1 else f"rank {ranks[0]}, twice"
         yield _claim(
             f"{with_count(doubled['twice_count'], 'sample')} counted more than once in one optimizer step",
             f"{name} was computed by {who}",
         )
-    for shared in [each for each in updates if each.get("shared_count")][:1]:
+    for shared in [each for each in optimizer_steps if each.get("shared_count")][:1]:
         name, ranks = shared["shared"][0]
         yield _claim(
             f"ranks {' and '.join(map(str, ranks))} train on the same examples:"

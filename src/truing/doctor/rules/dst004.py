@@ -35,8 +35,8 @@ def judge(step: Step) -> Iterator[Claim]:
     ranks, state = step.facts["ranks"]["norms"], step.facts["ranks"]["state"]
     norms = [
         (part, by_rank)
-        for of_update in zip(*ranks, strict=True)
-        for part, by_rank in zip(("policy", "critic"), zip(*of_update, strict=True), strict=False)
+        for of_optimizer_step in zip(*ranks, strict=True)
+        for part, by_rank in zip(("policy", "critic"), zip(*of_optimizer_step, strict=True), strict=False)
     ]
     apart = [each for each in norms if max(each[1]) - min(each[1]) > ROUNDING * max(each[1])]
     for part, by_rank in apart[:1]:

@@ -72,13 +72,13 @@ def too_few(name: str) -> Claim:
     return Claim(Verdict.NOT_CHECKED, f"{FIRST + LAST} steps with {name}")
 
 
-def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
+def right_by_now(metrics: Sequence[Mapping[str, float]]) -> float:
     """Return the share of groups that are all right, over the last window; 0 if unknown.
 
     A log may have rewards alone. If all lie in [0, 1], 2 × mean − 1 of the rollouts earn half or more.
     """
-    last = updates[-LAST:]
-    rewards = [numbers.get("reward/mean", math.nan) for numbers in updates]
+    last = metrics[-LAST:]
+    rewards = [numbers.get("reward/mean", math.nan) for numbers in metrics]
     if not any("group/all_right_share" in numbers for numbers in last):
         bounded = all(0 <= reward <= 1 for reward in rewards)  # false for NaN
         return max(0.0, 2 * fmean(rewards[-LAST:]) - 1) if bounded else 0.0
@@ -92,11 +92,11 @@ def _tokens(numbers: Mapping[str, float]) -> float:
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim short answers at the end of the stage so far without a higher reward."""
-    updates, reward = step.metrics_of_stage, ends(step.known("reward/mean").values())
-    length = ends(map(_tokens, updates))
+    metrics, reward = step.metrics_of_stage, ends(step.known("reward/mean").values())
+    length = ends(map(_tokens, metrics))
     if math.isnan(length.last):
         yield too_few("the mean length of answers")
-    if not length.last < THIRD * length.first or reward.rose or right_by_now(updates) >= MOSTLY:
+    if not length.last < THIRD * length.first or reward.rose or right_by_now(metrics) >= MOSTLY:
         return
     known = not math.isnan(reward.last)
     yield Claim(

@@ -96,7 +96,7 @@ def _contradictions(step: Step) -> tuple[list[Found], int]:
             turns += 1
             found += _of_turn(step, index, row, turn, longest)
     for rows in step.rollouts():
-        found += _of_attempt(step, [index for index, _, _ in rows])
+        found += _of_rollout(step, [index for index, _, _ in rows])
     return found, turns
 
 
@@ -161,7 +161,7 @@ def _by_stop(step: Step, index: int, row: SampleFacts, turn: TurnSpan) -> Iterat
         yield BANNED, least, f"{with_count(last, 'id')} before it", last
 
 
-def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
+def _of_rollout(step: Step, parts: list[int]) -> Iterator[Found]:
     """Yield contradictions to the recorded end of a rollout."""
     rows, most = [step.samples[i] for i in parts], step.setup.max_turns
     turns = [turn for row in rows for turn in row.turns]
@@ -192,7 +192,7 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
 LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
 """Padding is a fault of the mask, MSK005; other ids after a stop were sampled, and the mask is right."""
 
-ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
+ROLLOUTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 
 def judge(step: Step) -> Iterator[Claim]:
@@ -203,7 +203,7 @@ def judge(step: Step) -> Iterator[Claim]:
     kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
         first = next(each for each in every if each.kind == kind)
-        of = f"{len(step.rollouts())} rollouts" if kind in ATTEMPTS else f"{turns} turns"
+        of = f"{len(step.rollouts())} rollouts" if kind in ROLLOUTS else f"{turns} turns"
         alike = {each.got for each in every if each.kind == kind}
         yield Claim(
             Verdict.PROVEN if kind.sure else Verdict.SUSPECT,

@@ -61,7 +61,7 @@ class Measured(NamedTuple):
 
 
 @dataclass
-class Attempt:
+class RolloutTokens:
     """The trained tokens of a rollout, over all its samples."""
 
     group: str
@@ -80,16 +80,16 @@ class Attempt:
 
 def measure(step: Step) -> Measured:
     """Count rollouts by outcome, and by whether they are trained."""
-    groups: dict[str, list[Attempt]] = defaultdict(list)
-    for attempt in _attempts(step):
-        groups[attempt.group].append(attempt)
-    below, others, chance = list[Attempt](), list[Attempt](), 1.0
+    groups: dict[str, list[RolloutTokens]] = defaultdict(list)
+    for rollout in _rollouts(step):
+        groups[rollout.group].append(rollout)
+    below, others, chance = list[RolloutTokens](), list[RolloutTokens](), 1.0
     for group in groups.values():
-        rewards = [attempt.reward for attempt in group]
+        rewards = [rollout.reward for rollout in group]
         if len(set(rewards)) > 1:  # in a group of equal reward no rollout is better
             mean = math.fsum(rewards) / len(rewards)
-            below += [attempt for attempt in group if attempt.reward < mean]
-            others += [attempt for attempt in group if attempt.reward >= mean]
+            below += [rollout for rollout in group if rollout.reward < mean]
+            others += [rollout for rollout in group if rollout.reward >= mean]
             chance *= _chance(group)
     silenced, silenced_others = ([each for each in part if each.silenced] for part in (below, others))
     return Measured(
@@ -103,35 +103,35 @@ def measure(step: Step) -> Measured:
     )
 
 
-def _chance(group: Sequence[Attempt]) -> float:
+def _chance(group: Sequence[RolloutTokens]) -> float:
     """Return how many random choices give the worst of a group once; infinite if these are not."""
-    silenced = sorted(attempt.reward for attempt in group if attempt.silenced)
-    trained = [attempt.reward for attempt in group if not attempt.silenced]
+    silenced = sorted(rollout.reward for rollout in group if rollout.silenced)
+    trained = [rollout.reward for rollout in group if not rollout.silenced]
     if not silenced or not trained:
         return 1.0
     if max(silenced) > min(trained):
         return math.inf
-    ties = sum(attempt.reward == silenced[-1] for attempt in group)
+    ties = sum(rollout.reward == silenced[-1] for rollout in group)
     return math.comb(ties, silenced.count(silenced[-1])) / math.comb(len(group), len(silenced))
 
 
-def _attempts(step: Step) -> list[Attempt]:
+def _rollouts(step: Step) -> list[RolloutTokens]:
     """Return all rollouts of the step with a reward."""
     expected_N, mask_N = declared_mask(step), step.tokens["policy_mask"]
     if step.setup.mask is None and "structure" in step.tokens:  # then the recipe may leave it out
         expected_N = expected_N & ~step.tokens["structure"]
     reasons_N = step.tokens.get("excluded")
     reasons = torch.tensor([Excluded.NOT_KEPT, Excluded.CUT])
-    attempts: dict[str, Attempt] = {}
+    rollouts: dict[str, RolloutTokens] = {}
     for index, row, part in step.slices():
         if not step.kept[index] or not math.isfinite(row.reward):
             continue
-        attempt = attempts.setdefault(row.rollout_id, Attempt(row.group_id, row.reward, index))
-        attempt.wanted += int(expected_N[part].sum())
-        attempt.trained += int(mask_N[part].sum())
-        attempt.may_be_out |= step.setup.truncated in ("mask", None) and _cut(row)
-        attempt.explained |= reasons_N is None or bool(torch.isin(reasons_N[part].long(), reasons).any())
-    return list(attempts.values())
+        rollout = rollouts.setdefault(row.rollout_id, RolloutTokens(row.group_id, row.reward, index))
+        rollout.wanted += int(expected_N[part].sum())
+        rollout.trained += int(mask_N[part].sum())
+        rollout.may_be_out |= step.setup.truncated in ("mask", None) and _cut(row)
+        rollout.explained |= reasons_N is None or bool(torch.isin(reasons_N[part].long(), reasons).any())
+    return list(rollouts.values())
 
 
 def _cut(row: SampleFacts) -> bool:

@@ -60,18 +60,18 @@ def _reason(step: Step) -> Excluded | None:
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a stage without training; left-out groups may differ later."""
-    idle, updates = idle_steps(step), step.updates_before + 1
+    idle, count = idle_steps(step), step.steps_before + 1
     if idle < SUSPECTED:
         return
     ends, reason = step.step + 1 == step.setup.steps, _reason(step)
-    always = idle == updates and (idle >= SURE or (ends and idle >= LEAST))
+    always = idle == count and (idle >= SURE or (ends and idle >= LEAST))
     recorded = reason is not Excluded.NOT_KEPT
     verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if recorded else (Verdict.FACT, Verdict.SUSPECT)
     why = f": {REASONS[reason]}" if reason is not None and reason in REASONS else ""
     yield Claim(
         verdicts[always],
         f"no token was trained in {idle} steps in a row"
-        + (", nor in any before" if idle == updates else "")
+        + (", nor in any before" if idle == count else "")
         + why,
         got="0 tokens under a loss; the weights have not changed",
         expected="tokens under the policy loss",
@@ -87,12 +87,12 @@ def idle_steps(step: Step) -> int:
     return 0 if trained_N.any() else 1 + len(list(takewhile(lambda tokens: tokens == 0, before)))
 
 
-def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
+def idle(count: int, reason: Excluded, steps: int = 40) -> Step:
     """Return a step without a trained token, after others without any."""
     step = example_step(setup={"steps": steps})
     none_N, sampled_N = torch.zeros_like(step.tokens["policy_mask"]), step.tokens["policy_mask"]
     why_N = torch.where(sampled_N, reason, step.tokens["excluded"]).to(torch.uint8)
-    before = [past_step(i, tokens_trained=0.0) for i in range(updates - 1)]
+    before = [past_step(i, tokens_trained=0.0) for i in range(count - 1)]
     blank_N = torch.full_like(step.tokens["advantage"], torch.nan)
     streams = {
         "policy_mask": none_N,
@@ -106,7 +106,7 @@ def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
         changed_step(step, past=before, facts={"weights": moved}, metrics={"grad/norm": 0.0}, tokens=streams),
         none,
     )
-    return replace(still, step=updates - 1)
+    return replace(still, step=count - 1)
 
 
 def example() -> Step:

@@ -33,7 +33,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim other settings, or more than a hundredth of the step and more than rounding."""
-    update = step.facts["update"]
+    adamw = step.facts["adamw"]
     if settings := step.facts.get("optimizer_settings"):
         yield Claim(
             Verdict.PROVEN,
@@ -42,14 +42,14 @@ def judge(step: Step) -> Iterator[Claim]:
             expected="those of the recipe",
             specificity=2.2,
         )
-    bound = max(1e-2 * update["step"], 8 * update["rounding"])
-    if not update["largest"] <= bound:
-        whole = update["step"] > 0 and abs(update["largest"] / update["step"] - 1) < 1e-2
+    bound = max(1e-2 * adamw["step"], 8 * adamw["rounding"])
+    if not adamw["largest"] <= bound:
+        whole = adamw["step"] > 0 and abs(adamw["largest"] / adamw["step"] - 1) < 1e-2
         how = ", by as much as the step itself: the step is missing, or made twice" if whole else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{update['weight']} differs from AdamW's formula{how}",
-            got=f"{update['largest']:.3g} away, with a step of {update['step']:.3g}",
+            f"{adamw['weight']} differs from AdamW's formula{how}",
+            got=f"{adamw['largest']:.3g} away, with a step of {adamw['step']:.3g}",
             expected=f"within {bound:.2g}",
             specificity=2,
         )
@@ -57,8 +57,8 @@ def judge(step: Step) -> Iterator[Claim]:
 
 def example() -> Step:
     """The optimizer has half the rate."""
-    update = {"weight": "layers.0.weight", "largest": 5e-4, "step": 1e-3, "rounding": 1e-8}
-    return changed_step(example_step(), facts={"update": update})
+    adamw = {"weight": "layers.0.weight", "largest": 5e-4, "step": 1e-3, "rounding": 1e-8}
+    return changed_step(example_step(), facts={"adamw": adamw})
 
 
 def other_settings() -> Step:
@@ -69,15 +69,15 @@ def other_settings() -> Step:
 
 def lost() -> Step:
     """A step below the float32 resolution: the weight does not change."""
-    update = {"weight": "norm.weight", "largest": 1e-9, "step": 1e-9, "rounding": 1.2e-7}
-    return changed_step(example_step(), facts={"update": update})
+    adamw = {"weight": "norm.weight", "largest": 1e-9, "step": 1e-9, "rounding": 1.2e-7}
+    return changed_step(example_step(), facts={"adamw": adamw})
 
 
 RULE = Rule(
     code="OPT003",
     name="adamw-recomputed",
     kind="M",
-    needs=("facts.update",),
+    needs=("facts.adamw",),
     taints=("sft", "policy"),
     judge=judge,
     example=example,

@@ -103,7 +103,7 @@ def judge(step: Step) -> Iterator[Claim]:
 
 
 def nothing_trained() -> Step:
-    """Every attempt was cut, and cut ones are masked: no token is under a loss."""
+    """Every rollout was cut, and cut ones are masked: no token is under a loss."""
     step = example()
     past = [past_step(number, metrics={**step.metrics, "tokens/trained": 0.0}) for number in range(4)]
     return changed_step(step, metrics={"tokens/trained": 0.0}, past=past)

@@ -41,15 +41,15 @@ def _is_skipped(numbers: Mapping[str, float]) -> bool:
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a row of skipped steps: without a change the next one is skipped too."""
-    held, updates = skipped_steps(step), step.updates_before + 1
+    held, count = skipped_steps(step), step.steps_before + 1
     if held < SUSPECTED:
         return
-    half = step.step + 1 == step.setup.steps and 2 * held >= updates
+    half = step.step + 1 == step.setup.steps and 2 * held >= count
     kl = step.metrics.get("kl_all/k3")
     reference = "" if kl is None else f"; the KL to the reference is {kl:.3g} nats per token"
     yield Claim(
         Verdict.PROVEN if held >= SURE or half else Verdict.SUSPECT,
-        f"the last {held} of {updates} steps were all skipped{reference}",
+        f"the last {held} of {count} steps were all skipped{reference}",
         got="no weight has changed since",
         expected="a gate that skips some batches, and passes others",
         specificity=4,

@@ -49,16 +49,16 @@ LOSSES = ("loss/supervised", "loss/total")
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a loss of 0 that did not shrink, or a jump that lasts."""
     known = step.known(*LOSSES)
-    updates, losses = [*known], [*known.values()]
+    numbers, losses = [*known], [*known.values()]
     if len(losses) < LAST:
         yield Claim(Verdict.NOT_CHECKED, f"the loss of {LAST} steps")
     elif not any(losses[-LAST:]):
-        yield from _zero(updates, losses)
+        yield from _zero(numbers, losses)
     elif len(losses) >= 2 * LAST:
-        yield from _jump(updates, losses)
+        yield from _jump(numbers, losses)
 
 
-def _zero(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
+def _zero(numbers: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     """Claim a loss that is exactly 0, and was not small before."""
     start = next((i for i in range(len(losses), 0, -1) if losses[i - 1]), 0)
     if start and abs(losses[start - 1]) < MEMORIZED:
@@ -66,7 +66,7 @@ def _zero(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     before = f", after {losses[start - 1]:.4g}" if start else ""
     yield Claim(
         Verdict.SUSPECT,
-        f"the loss is exactly 0 from step {updates[start]} on{before}: no token is trained, or the"
+        f"the loss is exactly 0 from step {numbers[start]} on{before}: no token is trained, or the"
         " loss is NaN and is logged as 0",
         got=f"0 in {with_count(len(losses) - start, 'record')}",
         expected="a loss above 0: no model gives every token a probability of 1",
@@ -74,7 +74,7 @@ def _zero(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     )
 
 
-def _jump(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
+def _jump(numbers: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     """Claim a loss that rose by two nats and twofold, and stays."""
     means = moving_means(losses, LAST)
     best, now = min(means[:-LAST]), means[-1]
@@ -84,9 +84,9 @@ def _jump(updates: Sequence[int], losses: Sequence[float]) -> Iterator[Claim]:
     guess = GUESS[0] <= now <= GUESS[1]
     yield Claim(
         Verdict.SUSPECT,
-        f"the loss jumped from {best:.3g} to {now:.3g} at step {updates[low[-1] + 1]}, and stays"
+        f"the loss jumped from {best:.3g} to {now:.3g} at step {numbers[low[-1] + 1]}, and stays"
         " there" + (": about that of a model that guesses among all tokens" if guess else ""),
-        got=f"{now:.3g} over steps {updates[-LAST]} to {updates[-1]}",
+        got=f"{now:.3g} over steps {numbers[-LAST]} to {numbers[-1]}",
         expected=f"about {best:.3g}"
         + ("; ln V is 10.4 for 32,000 tokens, and 11.9 for 151,936" if guess else ""),
         specificity=1.5,

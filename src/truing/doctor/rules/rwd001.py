@@ -60,20 +60,20 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count rollouts, each once however many samples it has."""
-    attempts: dict[str, list[int]] = defaultdict(list)
+    rollouts: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(step.samples):
         if step.kept[index] and math.isfinite(row.reward):
-            attempts[row.rollout_id].append(index)
-    rewards = {name: step.samples[rows[0]].reward for name, rows in attempts.items()}
+            rollouts[row.rollout_id].append(index)
+    rewards = {name: step.samples[rows[0]].reward for name, rows in rollouts.items()}
     best = max(rewards.values(), default=math.nan)
-    cut = {name: i for name, rows in attempts.items() for i in rows if _cut(step.samples[i])}
+    cut = {name: i for name, rows in rollouts.items() for i in rows if _cut(step.samples[i])}
     spread = len(set(rewards.values())) > 1
     full = [i for name, i in cut.items() if spread and rewards[name] == best]
     groups: dict[str, list[str]] = defaultdict(list)
-    for name, rows in attempts.items():
+    for name, rows in rollouts.items():
         groups[step.samples[rows[0]].group_id].append(name)
     if all(len(names) == 1 for names in groups.values()):
-        groups = {"": list(attempts)}  # rollouts without groups
+        groups = {"": list(rollouts)}  # rollouts without groups
     counts = [
         Counter((name in cut, spread and rewards[name] == best) for name in names)
         for names in groups.values()

@@ -131,14 +131,14 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
 def _whole(step: Step) -> list[list[int]]:
     """Return the regraded places of each completely regraded group."""
     rows = {name: row for row in step.samples for name in (row.sample_id, row.rollout_id)}
-    attempts: dict[str, set[str]] = {}
+    rollouts: dict[str, set[str]] = {}
     for row in step.samples:
-        attempts.setdefault(row.group_id, set()).add(row.rollout_id)
+        rollouts.setdefault(row.group_id, set()).add(row.rollout_id)
     places: dict[str, dict[str, int]] = {}
     for i, each in enumerate(step.facts["regraded"]):
         if (row := rows.get(each.get("sample_id", ""))) is not None:
             places.setdefault(row.group_id, {})[row.rollout_id] = i
-    return [list(members.values()) for group, members in places.items() if members.keys() == attempts[group]]
+    return [list(members.values()) for group, members in places.items() if members.keys() == rollouts[group]]
 
 
 def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int]]) -> str:

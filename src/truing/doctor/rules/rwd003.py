@@ -48,16 +48,16 @@ def _is_demonstration(step: Step, row: SampleFacts, part: slice) -> bool:
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim many rollouts without a reward, each counted once: a few are normal."""
-    attempts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
-    failed = [i for i in attempts.values() if step.samples[i].status == "error"]
-    unscored = [i for i in attempts.values() if i not in failed and math.isnan(step.samples[i].reward)]
+    rollouts = {row.rollout_id: i for i, row, part in step.slices() if not _is_demonstration(step, row, part)}
+    failed = [i for i in rollouts.values() if step.samples[i].status == "error"]
+    unscored = [i for i in rollouts.values() if i not in failed and math.isnan(step.samples[i].reward)]
     lost = sorted([*failed, *unscored])
-    if len(lost) >= FEW and len(lost) >= SHARE * len(attempts):
+    if len(lost) >= FEW and len(lost) >= SHARE * len(rollouts):
         groups = {step.samples[i].group_id for i in lost}
         counts = {"failed": len(failed), "were scored by no reward function": len(unscored)}
         yield Claim(
             Verdict.SUSPECT,
-            f"{len(lost)} of {len(attempts)} rollouts have no reward, in"
+            f"{len(lost)} of {len(rollouts)} rollouts have no reward, in"
             f" {with_count(len(groups), 'group')}:"
             f" {', '.join(f'{count} {what}' for what, count in counts.items() if count)}",
             got="they train nothing, and the mean reward leaves them out",

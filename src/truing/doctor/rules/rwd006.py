@@ -58,7 +58,7 @@ def judge(step: Step) -> Iterator[Claim]:
     """Claim equal rewards in several steps, or a main part that no rollout of the stage earns."""
     rewards = [row.reward for row in step.samples if math.isfinite(row.reward)]
     mean = math.fsum(rewards) / len(rewards) if rewards else step.metrics.get("reward/mean", math.nan)
-    updates, parts = len(step.past_of_stage) + 1, unearned_parts(step)
+    count, parts = len(step.past_of_stage) + 1, unearned_parts(step)
     if _are_alike(step, rewards, mean):
         guess = "all wrong" if mean <= 0 else "all right" if mean >= 1 else "all alike"
         unscored = sum(math.isnan(row.reward) for row in step.samples) if rewards else 0
@@ -70,11 +70,11 @@ def judge(step: Step) -> Iterator[Claim]:
             expected="rewards that differ",
             remedy=_remedy(mean),
         )
-    elif parts and updates >= PART_STEPS:
+    elif parts and count >= PART_STEPS:
         named = " and ".join(parts)
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"no rollout of the stage's {updates} steps earned anything of {named}, the part of"
+            f"no rollout of the stage's {count} steps earned anything of {named}, the part of"
             " the reward with the largest weight: the policy learns the other parts",
             got=f"{named} is 0",
             expected="rollouts that earn it",

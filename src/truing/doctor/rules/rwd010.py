@@ -52,23 +52,23 @@ def fallen(every: Sequence[Fall]) -> Fall | None:
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a large and significant fall."""
     rewards = step.known("reward/mean")
-    every, updates = falls([*rewards.values()]), [*rewards]
+    every, numbers = falls([*rewards.values()]), [*rewards]
     if not every:
         yield Claim(Verdict.NOT_CHECKED, f"{2 * MIN_WINDOW} steps with the mean reward")
     if (fall := fallen(every)) is not None:
-        first, last = updates[fall.start], updates[fall.start + fall.window - 1]
+        first, last = numbers[fall.start], numbers[fall.start + fall.window - 1]
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean reward fell {fall_text(fall, updates)}",
-            got=f"{fall.now:.3g} over steps {updates[-fall.window]} to {updates[-1]}",
+            f"the mean reward fell {fall_text(fall, numbers)}",
+            got=f"{fall.now:.3g} over steps {numbers[-fall.window]} to {numbers[-1]}",
             expected=f"about {fall.best:.3g}, as over steps {first} to {last}",
             specificity=1.5,
         )
 
 
-def fall_text(fall: Fall, updates: Sequence[int]) -> str:
-    """Return from where to where, and when; ``updates`` are the numbers of the steps."""
-    return f"from {fall.best:.3g} to {fall.since:.3g}; it broke at step {updates[fall.broke]}"
+def fall_text(fall: Fall, numbers: Sequence[int]) -> str:
+    """Return from where to where, and when; ``numbers`` are those of the steps."""
+    return f"from {fall.best:.3g} to {fall.since:.3g}; it broke at step {numbers[fall.broke]}"
 
 
 def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:

@@ -5,7 +5,7 @@ the step has on record. Or a recorded term of the loss, such as `loss/policy`, i
 log-probabilities and advantages.
 
 Why it is silent: A curve is what people look at, and nothing else shows what it should be. A mean over the
-rewards of one rank, over the best attempts, over tokens of the prompt, or of the step before has a plausible
+rewards of one rank, over the best rollouts, over tokens of the prompt, or of the step before has a plausible
 size and a plausible noise. A reward that rises only in the metric costs weeks. A loss that is reported of one
 micro-batch, or without its weight, is compared with other runs all the same.
 
@@ -117,7 +117,7 @@ def _with_means(**changes: float) -> Step:
 
 
 def example() -> Step:
-    """The recorded reward is that of the best attempts."""
+    """The recorded reward is that of the best rollouts."""
     return _with_means(reward_mean=1.0)
 
 

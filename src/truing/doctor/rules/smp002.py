@@ -86,7 +86,7 @@ def _short(step: Step, version: int) -> int:
     """Return the steps so far minus the version, in a run with a complete record."""
     if step.setup.trainer != "truing" or not all("weights" in each.facts for each in step.past):
         return 0
-    return max(step.updates_of_run - version, 0)
+    return max(step.steps_of_run - version, 0)
 
 
 def judge(step: Step) -> Iterator[Claim]:

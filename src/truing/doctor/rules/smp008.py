@@ -56,15 +56,15 @@ class Measured(NamedTuple):
 
     group: Bets
     before: Bets
-    update: int  # of the stage, from 1
+    number: int  # of the step in its stage, from 1
 
 
 def measure(step: Step) -> Measured:
     """Bet on each rollout with a known probability."""
-    attempts = _attempts(step)
+    first_samples = _first_samples(step)
     within, before = list[tuple[bool, float]](), list[tuple[bool, float]]()
     firsts: dict[str, tuple[tuple[int, ...], float]] = {}
-    for row, ids, logprob in attempts.values():
+    for row, ids, logprob in first_samples.values():
         if row.group_id in firsts:
             other, first_logprob = firsts[row.group_id]
             within.append((ids == other, first_logprob))
@@ -75,17 +75,17 @@ def measure(step: Step) -> Measured:
         for (name, prompt, ids), (_, other, was) in zip(
             step.facts["batch"]["rows"], batches[-1]["rows"], strict=False
         ):
-            if prompt == other and name in attempts:
-                before.append((ids == was, attempts[name][2]))
-    return Measured(bets(within), bets(before), step.updates_before + 1)
+            if prompt == other and name in first_samples:
+                before.append((ids == was, first_samples[name][2]))
+    return Measured(bets(within), bets(before), step.steps_before + 1)
 
 
-def _attempts(step: Step) -> Mapping[str, tuple[SampleFacts, tuple[int, ...], float]]:
+def _first_samples(step: Step) -> Mapping[str, tuple[SampleFacts, tuple[int, ...], float]]:
     """Return, by name and in order, each rollout's first sample, ids, and log-probability if known."""
     recorded = "sampler_logprob" in step.tokens
     logprob_N = step.tokens["sampler_logprob" if recorded else "old_logprob"].double()
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
-    attempts: dict[str, tuple[SampleFacts, tuple[int, ...], float]] = {}
+    first_samples: dict[str, tuple[SampleFacts, tuple[int, ...], float]] = {}
     rollouts = set[str]()
     for index, row, where in sorted(step.slices(), key=lambda each: each[1].sample_id):
         if row.rollout_id in rollouts:
@@ -94,8 +94,8 @@ def _attempts(step: Step) -> Mapping[str, tuple[SampleFacts, tuple[int, ...], fl
         total = float(logprob_N[where][sampled_N[where]].sum())
         # after the first optimizer step other weights score than sampled
         if not math.isnan(total) and (recorded or step.optimizer_step_of_sample[index] == 0):
-            attempts[row.sample_id] = row, tuple(step.tokens["token_ids"][where].tolist()), total
-    return attempts
+            first_samples[row.sample_id] = row, tuple(step.tokens["token_ids"][where].tolist()), total
+    return first_samples
 
 
 def bets(outcomes: list[tuple[bool, float]]) -> Bets:
@@ -112,7 +112,7 @@ def _log10_one_and(nats: float) -> float:
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a wealth beyond that of independent draws."""
     measured = measure(step)
-    spent = math.log10(measured.update * (measured.update + 1))
+    spent = math.log10(measured.number * (measured.number + 1))
     messages = {
         "rollouts of one group are the same": measured.group,
         "rollouts repeat those of the previous batch": measured.before,

@@ -83,7 +83,7 @@ def measure(step: Step) -> Measured:
 def _last(step: Step, name: str) -> tuple[list[float], int]:
     """Return a metric's known values in the last ten steps, and the number of steps."""
     history = [past.metrics.get(name, math.nan) for past in step.past_of_stage] + [step.metrics[name]]
-    return [each for each in history[-LAST:] if math.isfinite(each)], step.updates_before + 1
+    return [each for each in history[-LAST:] if math.isfinite(each)], step.steps_before + 1
 
 
 def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:

@@ -31,7 +31,7 @@ BUGS: Mapping[str, str] = {
     "reply-trained": "the loss trains the tool's reply, too",
     "stop-masked": "the stop token is not trained",
     "advantage-negated": "advantages have the other sign",
-    "groups-transposed": "rewards are grouped by attempt, not by prompt",
+    "groups-transposed": "rewards are grouped across prompts, not by prompt",
     "deviation-of-batch": "advantages are divided by the deviation of all rewards",
     "micro-batch-mean": "each micro-batch divides by its own tokens",
     "old-zero": "old log-probabilities are 0",

@@ -44,7 +44,7 @@ def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tupl
             raise RecordError(
                 f"{folder} has the settings of its trainer", got=", ".join(declared), expected="no others"
             )
-        yield from version_0.saved_updates(folder)
+        yield from version_0.saved_steps(folder)
         return
     dump, history, texts = _dump(folder), History(), dict[str, str]()
     tables = (

@@ -14,7 +14,7 @@ from truing.doctor.facts.sampler_mismatch import sampler_mismatch
 from truing.doctor.importers.metric_names import ours_of, trainer_of, without_prefix
 from truing.doctor.traces.step_file import StepFile
 from truing.errors import RecordError
-from truing.metrics.update import (
+from truing.metrics.step import (
     entropy_metrics,
     kl_metrics,
     reward_metrics,

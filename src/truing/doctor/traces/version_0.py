@@ -26,7 +26,7 @@ SETUP_ADAPTER, SAMPLES_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[SampleFact
 """Return the Python value of a JSON value."""
 
 
-class UpdateWriter:
+class StepWriter:
     """Writes steps into a new folder."""
 
     def __init__(self, folder: Path, decode: Decode) -> None:
@@ -64,7 +64,7 @@ def is_saved_audit(folder: Path) -> bool:
     return (folder / FILE_NAME.format(0)).exists()
 
 
-def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
+def saved_steps(folder: Path) -> Iterator[tuple[Step, Decode]]:
     """Yield each step with its earlier ones, and the text of its ids."""
     history = History()
     for path in sorted(folder.glob("*.step.safetensors")):

@@ -28,7 +28,7 @@ def causes(
         if each.state == "other":
             found.setdefault(f"they are those of {each.other}", []).append(each.layer)
         elif each.state == "between":
-            found.setdefault(_share(each, whole[each.other].of_update), []).append(each.layer)
+            found.setdefault(_share(each, whole[each.other].of_change), []).append(each.layer)
         elif each.state == "wrong":
             found.setdefault(_cause(each.layer, expected, others, changed), []).append(each.layer)
     return found

@@ -95,7 +95,7 @@ def verdict(judged: Sequence[Judged], whole: Mapping[str, Share]) -> tuple[Said,
         names = {each.other for each in wrong}
         if all(each.state == "other" for each in wrong) and len(names) == 1:
             return "other", f"it holds {wrong[0].other}, in all {number} layers that differ"
-        share = whole[wrong[0].other].of_update if wrong[0].other else 1.0
+        share = whole[wrong[0].other].of_change if wrong[0].other else 1.0
         if len(names) == 1 and all(each.state == "between" and each.has(share) for each in wrong):
             return "scaled", f"in all {number} layers that differ {between(wrong[0].other, share)}"
     return "layers", f"it holds other weights than the expected ones in {number} of {layers} layers"
@@ -113,11 +113,11 @@ def _lines(proof: InsideProof) -> Iterator[str]:
         yield f"{len(layers)} of {proof.layers} layers: {cause}: {_some(layers)}"
     for name, share in proof.shares.items():
         yield (
-            f"from {name} (0) to the expected weights (1) the engine is at {share.of_update:.3f}"
+            f"from {name} (0) to the expected weights (1) the engine is at {share.of_change:.3f}"
             f" ± {share.error:.3f}, over all layers"
         )
     for name, kept in proof.surviving.items():
-        lost = ": the engine hardly samples with the update" if kept < HARDLY else ""
+        lost = ": the engine hardly samples with the change" if kept < HARDLY else ""
         still = f"{kept:.1%} still do in {proof.dtype}{lost}"
         yield (
             f"no element differs from {name}"

@@ -112,7 +112,7 @@ class Judged(NamedTuple):
     def has(self, share: float) -> bool:
         """Whether the layer has this share of the change, up to its error."""
         found = self.share
-        return found is not None and abs(found.of_update - share) < max(SAME, ERRORS * found.error)
+        return found is not None and abs(found.of_change - share) < max(SAME, ERRORS * found.error)
 
     @property
     def is_wrong(self) -> bool:
@@ -139,7 +139,7 @@ def judge(layer: Layer, expected: Expected, others: Mapping[str, Expected]) -> J
         nearest = min(fitting, key=lambda name: float((layer.values - differing[name][0]).norm()))
         return Judged(layer, "other", nearest, shares[nearest])
     for name, (response, size) in differing.items():
-        line = response + shares[name].of_update * (published[0] - response)
+        line = response + shares[name].of_change * (published[0] - response)
         if at[name] == "between" and layer.mixed.explains(layer.values, line, size + published[1]):
             return Judged(layer, "between", name, shares[name])
     if not fits:

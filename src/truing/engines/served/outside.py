@@ -26,7 +26,7 @@ TEXTS = (
 """Texts of several kinds: likely and unlikely tokens."""
 
 OWN_TOKENS = 32
-"""Of each row that the expected weights continue: there an update moves log-probabilities most."""
+"""Of each row that the expected weights continue: there a step moves log-probabilities most."""
 
 CHAT = ({"role": "user", "content": "When does the museum open?"},)
 
@@ -70,7 +70,7 @@ class OutsideProof:
             for name, median in self.seen.median.items()
         ]
         shares = [
-            f"from {name} (0) to the expected weights (1) the server is at {share.of_update:.3f}"
+            f"from {name} (0) to the expected weights (1) the server is at {share.of_change:.3f}"
             f" ± {share.error:.3f}; they differ by {share.change:.2g} nats, and {share.shown:.2g} would show"
             for name, share in self.seen.shares.items()
         ]

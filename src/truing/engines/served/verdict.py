@@ -32,7 +32,7 @@ Said = Literal["served", "other", "scaled", "temperature", "none", "cannot tell"
 class Share(NamedTuple):
     """Where the server lies between another candidate (0) and the expected weights (1)."""
 
-    of_update: float  # λ
+    of_change: float  # λ
     error: float  # its standard error
     change: float  # root mean square of a − b, nats
 
@@ -117,7 +117,7 @@ def verdict(seen: Seen, expected: str) -> tuple[Said, str]:
         if at == "between":
             share = seen.shares[name]
             return "scaled", (
-                f"it has {share.of_update:.2f} ± {share.error:.2f} of the change from {name} to {expected}:"
+                f"it has {share.of_change:.2f} ± {share.error:.2f} of the change from {name} to {expected}:"
                 " another scale of the adapter, or weights between the two"
             )
     if unclear := [name for name, at in places.items() if at == "not told"]:
@@ -144,9 +144,9 @@ def place(
     within = max(errors * share.error, LEAST)
     if not share.error <= CLEAR:
         return "not told"
-    if abs(share.of_update - 1) <= within:
+    if abs(share.of_change - 1) <= within:
         return "at the expected"
-    return "at the other" if abs(share.of_update) <= within else "between"
+    return "at the other" if abs(share.of_change) <= within else "between"
 
 
 def _logprob(logits: Tensor, ids: Tensor, temperature: float) -> Tensor:

@@ -25,7 +25,7 @@ from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
-from truing.doctor.traces.version_0 import UpdateWriter
+from truing.doctor.traces.version_0 import StepWriter
 from truing.doctor.verdict import Finding, Verdict
 from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of
 from truing.integrations.trl.forward_check import plain_facts
@@ -86,7 +86,7 @@ class Audit(ABC):
         self.trainer, self.setup, self.sampling_params, self.stop = trainer, setup, sampling_params, stop
         self.ranks = ranks_of(trainer)
         self.diagnosis = Diagnosis(select_rules(select, ignore))
-        self.update_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
+        self.step_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
         self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
         self.compares_examples = False  # set when training begins
         self.last_tasks: set[str] = set()  # digests of the prompts of the last batch
@@ -125,20 +125,20 @@ class Audit(ABC):
         if self.ranks.size > 1 and not self.compares_examples:
             yield EXAMPLES_NOT_CHECKED, "yellow"
 
-    def _writer(self, out: Path | None) -> UpdateWriter | None:
+    def _writer(self, out: Path | None) -> StepWriter | None:
         """Return the writer of steps, on the first rank."""
         if out is None or not self.ranks.is_first:
             return None
-        return UpdateWriter(out, token_decoder(self.tokenizer))
+        return StepWriter(out, token_decoder(self.tokenizer))
 
     @property
     def target(self) -> str:
         """Return the argument for `truing check`: the folder of stored steps, or RUN."""
-        return "RUN" if self.update_writer is None else str(self.update_writer.folder)
+        return "RUN" if self.step_writer is None else str(self.step_writer.folder)
 
     @property
     @abstractmethod
-    def has_update(self) -> bool:
+    def has_step(self) -> bool:
         """Whether there are micro-batches since the last step."""
 
     @abstractmethod
@@ -228,8 +228,8 @@ class Audit(ABC):
         """Return the findings in the step of all ranks, and print new ones."""
         self.facts = joined_facts(parts) | self.facts_of_all(parts) | rank_facts(parts, self.example_counts)
         step = self.step(done, joined(part.rows for part in parts))
-        if self.update_writer is not None:
-            self.update_writer.write(step)
+        if self.step_writer is not None:
+            self.step_writer.write(step)
         findings = self.diagnosis.add(step)
         for each in findings:
             if (each.code, each.claim.verdict) not in self.reported:
@@ -243,7 +243,7 @@ class Audit(ABC):
         self.history.add(step)
         return findings
 
-    def audit_update(self, done: int, clip_factor: float) -> None:
+    def audit_step(self, done: int, clip_factor: float) -> None:
         """Audit before a step: a plain forward of some rows, and the clipped gradient of all rows."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
@@ -274,7 +274,7 @@ class Audit(ABC):
     @property
     def audit_due(self) -> bool:
         """Whether to audit the next step."""
-        return self.has_update and (
+        return self.has_step and (
             self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started)
         )
 

@@ -17,7 +17,7 @@ from truing.doctor.oracle.draw_e_process import log_wealth_increments
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.doctor.oracle.forward import plain_distributions
 from truing.integrations.trl.forward_check import model_logits
-from truing.measurements.draw_audit import AUDITED_ATTEMPTS, drawn_tokens, tokens_of_attempt
+from truing.measurements.draw_audit import AUDITED_ROLLOUTS, drawn_tokens, tokens_of_rollout
 from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import permutation
@@ -54,8 +54,8 @@ def draw_audit_facts(
     gains: dict[str, list[float]] = {}
     tables: dict[int, Tensor] = {}
     coarse, rounding = is_coarse(device_and_precision(model)), 0.0
-    most = tokens_of_attempt(model.config.get_text_config().vocab_size)
-    for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED_ATTEMPTS]:
+    most = tokens_of_rollout(model.config.get_text_config().vocab_size)
+    for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED_ROLLOUTS]:
         prompt, answer = generation.drawn[i]
         start, end = len(prompt), len(prompt) + len(answer)
         row: Any = SimpleNamespace(

@@ -30,7 +30,7 @@ def gradient_sum_facts(
     step: Step,
     sampling_params: SamplingParams,
     parameters: Mapping[str, Tensor],
-    update_index: int,
+    step_index: int,
     *,
     clip_factor: float,
     ranks: Ranks,
@@ -44,7 +44,7 @@ def gradient_sum_facts(
         step: with rows of this rank, and the token gradients of the trainer's own loss, averaged over ranks.
         sampling_params: of the trainer's scoring.
         parameters: trained weights, with the gradient that the optimizer gets.
-        update_index: selects the compared weights, if there are too many.
+        step_index: selects the compared weights, if there are too many.
         clip_factor: of this rank's gradient, in (0, 1].
         ranks: all of which call this together.
 
@@ -52,12 +52,12 @@ def gradient_sum_facts(
     """
     device, weights = (
         device_and_precision(model),
-        {n: parameters[n] for n in parameters if n in rotating_slice(parameters, update_index)},
+        {n: parameters[n] for n in parameters if n in rotating_slice(parameters, step_index)},
     )
 
     def flat(sums: Mapping[str, Tensor]) -> Tensor:
         # keeps all other weights, so that the same slice is taken
-        whole = rotating_slice(dict(parameters) | dict(sums), update_index)
+        whole = rotating_slice(dict(parameters) | dict(sums), step_index)
         return torch.cat([each.detach().reshape(-1).double().cpu() for each in whole.values()])
 
     def add_rows(sums: Mapping[str, Tensor], *, rounded: bool) -> Tensor:
@@ -69,7 +69,7 @@ def gradient_sum_facts(
     total = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items()}
     own_P = ranks.together("the gradient of each row", lambda: add_rows(total, rounded=False))
     expected_P = clip_factor * ranks.sum("the gradient of all rows", own_P)
-    trainer_P = flat_gradient(parameters, update_index)
+    trainer_P = flat_gradient(parameters, step_index)
     about: dict[str, Any] = gradient_mass(
         clip_factor * step.tokens["token_gradient"], step.tokens["new_logprob"]
     ) | {"rows": len(step.samples), "device": device}

@@ -80,7 +80,7 @@ class GrpoAudit(Audit):
         return setup_of_grpo(trainer)
 
     @property
-    def has_update(self) -> bool:
+    def has_step(self) -> bool:
         """Whether any micro-batch was trained on since the last step."""
         return bool(self.micro_batches)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from transformers import TrainerCallback
 
 from truing.integrations.trl.processes import draws_examples_once
-from truing.measurements.adamw_float64 import RecomputedUpdate, recompute_update
+from truing.measurements.adamw_float64 import RecomputedWeight, recompute_weight
 from truing.measurements.moment_digests import MAX_ENTRIES, DigestsBetweenSteps, moments_of
 from truing.measurements.weight_digests import rotating_slice, weight_facts, weights_due_to_move
 from truing.models.digest import joint_sum, quick_sum, quick_sums
@@ -29,14 +29,14 @@ class _AdamW:
     weight_decay: float
 
 
-def _recompute_update(audit: "Audit", update_index: int) -> RecomputedUpdate | None:
+def _recompute_weight(audit: "Audit", step_index: int) -> RecomputedWeight | None:
     """Return the step of one weight by AdamW's formula; None for another optimizer."""
     args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
     optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it without its state
     if not isinstance(optimizer, torch.optim.AdamW):
         return None
     names = sorted(parameters)
-    name = names[update_index * 7919 % len(names)]
+    name = names[step_index * 7919 % len(names)]
     weight = parameters[name]
     if weight.dtype is not torch.float32:
         return None
@@ -48,7 +48,7 @@ def _recompute_update(audit: "Audit", update_index: int) -> RecomputedUpdate | N
         eps=args.adam_epsilon,
         weight_decay=args.weight_decay if decays else 0.0,
     )
-    return recompute_update(name, weight, optimizer, declared)
+    return recompute_weight(name, weight, optimizer, declared)
 
 
 class OptimizerCallback(TrainerCallback):
@@ -59,11 +59,11 @@ class OptimizerCallback(TrainerCallback):
         self.own_schedule = audit.trainer.lr_scheduler is None  # not passed in by the user
         self.before: dict[str, str] = {}
         self.due_to_move: list[str] = []
-        self.recomputed: RecomputedUpdate | None = None
+        self.recomputed: RecomputedWeight | None = None
         self.moments: DigestsBetweenSteps | None = None
         self.hooked: torch.optim.Optimizer | None = None  # calls ``moments``
 
-    def moment_digests(self, update_index: int) -> DigestsBetweenSteps | None:
+    def moment_digests(self, step_index: int) -> DigestsBetweenSteps | None:
         """Return the digests of the optimizer's moments; None if it is not a torch optimizer."""
         optimizer = getattr(self.audit.trainer.optimizer, "optimizer", self.audit.trainer.optimizer)
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -73,7 +73,7 @@ class OptimizerCallback(TrainerCallback):
             optimizer.register_step_pre_hook(self.moments.before)
             optimizer.register_step_post_hook(self.moments.after)
             self.hooked = optimizer
-        self.moments.begin(update_index)
+        self.moments.begin(step_index)
         return self.moments
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -89,20 +89,20 @@ class OptimizerCallback(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record digests and the clipped gradient before the optimizer's step; audit if due."""
-        audit, update_index = self.audit, state.global_step
+        audit, step_index = self.audit, state.global_step
         rates = [group["lr"] for group in audit.trainer.optimizer.param_groups]
         audit.numbers, unclipped, audit.grad_norm = {"lr": rates[0]}, audit.grad_norm, None
         audit.state["learning rates"] = rates
         if audit.whole_weights:
-            self._before_step(update_index, unclipped)
+            self._before_step(step_index, unclipped)
         elif unclipped is not None:
             audit.numbers["grad/norm"] = unclipped
 
-    def _before_step(self, update_index: int, unclipped: float | None) -> None:
+    def _before_step(self, step_index: int, unclipped: float | None) -> None:
         """Record the gradient, the weights and the moments before the optimizer's step; audit if due.
 
         Args:
-            update_index: from 0.
+            step_index: from 0.
             unclipped: the gradient norm before clipping; None if the trainer does not clip.
         """
         audit, parameters = self.audit, self.audit.parameters
@@ -118,32 +118,32 @@ class OptimizerCallback(TrainerCallback):
                 declared = audit.fixed_digests.setdefault(name, digest)
                 audit.facts[name] = {"digest": digest, "declared": declared}
                 audit.state[f"{name} weights"] = digest
-        self.recomputed = _recompute_update(audit, update_index)
-        self.moments = self.moment_digests(update_index)
+        self.recomputed = _recompute_weight(audit, step_index)
+        self.moments = self.moment_digests(step_index)
         if all(audit.ranks.gather("whether an audit is due", audit.audit_due)):
-            audit.audit_update(update_index, norm / unclipped if unclipped else 1.0)
-        self.before = quick_sums(rotating_slice(parameters, update_index))
-        audit.state["policy weights before the update"] = joint_sum(self.before)
+            audit.audit_step(step_index, norm / unclipped if unclipped else 1.0)
+        self.before = quick_sums(rotating_slice(parameters, step_index))
+        audit.state["policy weights before the step"] = joint_sum(self.before)
         if audit.ranks.size > 1:
-            audit.state["gradients"] = quick_sum(rotating_slice(gradients, update_index, MAX_ENTRIES))
-        self.due_to_move = weights_due_to_move(parameters, update_index, audit.trainer.optimizer)
+            audit.state["gradients"] = quick_sum(rotating_slice(gradients, step_index, MAX_ENTRIES))
+        self.due_to_move = weights_due_to_move(parameters, step_index, audit.trainer.optimizer)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record facts right after the optimizer's step."""
-        audit, update_index = self.audit, state.global_step
+        audit, step_index = self.audit, state.global_step
         if not audit.whole_weights:
             return
         if self.recomputed is not None:
-            audit.facts["update"] = self.recomputed.fact()
+            audit.facts["adamw"] = self.recomputed.fact()
         if self.moments is not None and self.moments.fact:
             audit.facts["moments"] = self.moments.fact
             audit.state["optimizer moments"] = self.moments.fact["next"]
-        audit.facts["weights"] = weight_facts(audit.parameters, update_index, self.before, self.due_to_move)
+        audit.facts["weights"] = weight_facts(audit.parameters, step_index, self.before, self.due_to_move)
         audit.state["policy weights"] = audit.facts["weights"]["after"]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Diagnose the step; one whose loss was not seen is told."""
-        seen = any(self.audit.ranks.gather("whether there is a step", self.audit.has_update))
+        seen = any(self.audit.ranks.gather("whether there is a step", self.audit.has_step))
         if self.audit.counts.add(seen) and self.audit.ranks.is_first:
             print(f"truing: {self.audit.counts}", file=sys.stderr)
         if seen:

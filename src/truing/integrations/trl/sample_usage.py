@@ -13,7 +13,7 @@ class Usage(NamedTuple):
     """How often one rank trains on rows of a generation."""
 
     counts: Counter[int]  # so far, by row
-    of_update: Counter[int]
+    of_step: Counter[int]
     complete: bool  # whether all micro-batches of the generation were used
 
 
@@ -24,7 +24,7 @@ class UsageCounter:
         """``iterations`` are the declared passes over a generation."""
         self.passes, self.micro_batches = iterations, iterations * args.steps_per_generation
         # a step with more micro-batches than a pass has spans two passes
-        self.one_pass_per_update = (
+        self.one_pass_per_step = (
             iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
         )
         self.counts: dict[int, Counter[int]] = {}
@@ -57,14 +57,12 @@ class UsageCounter:
         usage = []
         for number in sorted({number for of_rank in ranks for number in of_rank}):
             of_ranks = [of_rank[number] for of_rank in ranks if number in of_rank]
-            counts, of_update = Counter[int](), Counter[int]()
+            counts, of_step = Counter[int](), Counter[int]()
             for each in of_ranks:
                 counts.update(each.counts)
-                of_update.update(each.of_update)
+                of_step.update(each.of_step)
             twice = [
-                f"{number}.{row}"
-                for row, times in of_update.items()
-                if times > 1 and self.one_pass_per_update
+                f"{number}.{row}" for row, times in of_step.items() if times > 1 and self.one_pass_per_step
             ]
             named = {f"{number}.{row}": times for row, times in counts.items()}
             complete = all(each.complete for each in of_ranks)

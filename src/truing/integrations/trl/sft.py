@@ -52,7 +52,7 @@ class SftAudit(Audit):
         self._backbone().register_forward_hook(self.after_backbone)
 
     @property
-    def has_update(self) -> bool:
+    def has_step(self) -> bool:
         """Whether any micro-batch was trained on since the last step."""
         return bool(self.micro_batches)
 

@@ -19,7 +19,7 @@ from truing.types.token import Origin
 
 
 def rows_of_demonstrations(
-    update_index: int,
+    step_index: int,
     micro_batches: Sequence[RecordedMicroBatch],
     limit: int | None,
     earlier: Callable[[int], int],
@@ -27,7 +27,7 @@ def rows_of_demonstrations(
     """Return the rows of micro-batches.
 
     Args:
-        update_index: from 0.
+        step_index: from 0.
         micro_batches: of one optimizer step.
         limit: tokens to which examples are truncated; None for no limit.
         earlier: returns, for the number of rows, how many the ranks before this one have.
@@ -35,8 +35,8 @@ def rows_of_demonstrations(
     documents = [_documents(micro) for micro in micro_batches]
     streams = list(chain.from_iterable(documents))
     first = earlier(len(streams))
-    rows = [_row(f"{update_index}.{first + i}", each, limit) for i, each in enumerate(streams)]
-    pairs = list(_pairs(update_index, micro_batches, list(map(len, documents)), first))
+    rows = [_row(f"{step_index}.{first + i}", each, limit) for i, each in enumerate(streams)]
+    pairs = list(_pairs(step_index, micro_batches, list(map(len, documents)), first))
     numbers = [number for number, each in enumerate(documents) for _ in each]
     return Rows(rows, streams, pairs, [0] * len(rows), numbers)
 
@@ -93,7 +93,7 @@ def _real(micro: RecordedMicroBatch, b: int) -> Tensor:
 
 
 def _pairs(
-    update_index: int, micro_batches: Sequence[RecordedMicroBatch], documents: Sequence[int], first: int
+    step_index: int, micro_batches: Sequence[RecordedMicroBatch], documents: Sequence[int], first: int
 ) -> Iterator[IdPair]:
     """Yield the ids of each example and the trained ids; ``documents`` counts those of each micro-batch."""
     for micro, count in zip(micro_batches, documents, strict=True):
@@ -103,7 +103,7 @@ def _pairs(
             lengths = micro.inputs[LENGTHS_KEY].tolist()
             examples, trained = _split(examples, lengths), _split(trained, lengths)
         for i, (expected, used) in enumerate(zip_longest(examples, trained, fillvalue=[])):
-            yield IdPair(f"{update_index}.{first + i}", 0, expected, used)
+            yield IdPair(f"{step_index}.{first + i}", 0, expected, used)
         first += count
 
 

@@ -86,6 +86,6 @@ class LabDisplay:
 def _progress_text(job: Job, running: RunningProcess) -> str:
     """Return the progress of a run as text."""
     total = total_steps(job.recipe)
-    if running.updates in (0, total):
-        return "evaluating" if running.updates else "loading, then evaluating the base"
-    return f"step {running.updates} of {total}"
+    if running.steps in (0, total):
+        return "evaluating" if running.steps else "loading, then evaluating the base"
+    return f"step {running.steps} of {total}"

@@ -52,10 +52,10 @@ class RunningProcess:
             return  # it has just ended
 
     @property
-    def updates(self) -> int:
+    def steps(self) -> int:
         """Number of recorded steps."""
-        steps = self.folder / "run" / "steps.jsonl"
-        return steps.read_bytes().count(b"\n") if steps.exists() else 0
+        path = self.folder / "run" / "steps.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def outcome(self) -> dict[str, Any]:
         """Return its results; raise if it was stopped from outside, which tells nothing about its arm."""
@@ -125,7 +125,7 @@ class RunPool:
             return False
         if not self.running:
             return True
-        peaks = [each.peak_bytes for each in self.running if each.updates]
+        peaks = [each.peak_bytes for each in self.running if each.steps]
         self.peak_bytes = max([self.peak_bytes, *peaks])
         return bool(self.peak_bytes) and psutil.virtual_memory().available > MEMORY_MARGIN * self.peak_bytes
 

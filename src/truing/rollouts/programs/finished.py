@@ -7,11 +7,11 @@ from typing import Any
 
 from truing.chat import start_dialogue
 from truing.errors import ProgramError
-from truing.rollouts.attempt import empty_turn
 from truing.rollouts.call_queue import CallQueue
 from truing.rollouts.programs.call import RolloutCall
 from truing.rollouts.programs.conversation import ProgramConversation
 from truing.rollouts.programs.rollout import ProgramRollout
+from truing.rollouts.running_rollout import empty_turn
 from truing.types.message import Message, hash_of_outcome
 from truing.types.rollout import FIRST_CONVERSATION, Rollout, Turn
 from truing.types.status import EndedBy, FinishReason, Status

@@ -11,7 +11,7 @@ from truing.trl.arguments.problems import Problems
 
 @dataclass(frozen=True)
 class Batches:
-    """The steps of a stage; a step has ``updates`` optimizer updates, which is what TRL's steps count."""
+    """The steps of a stage; a step has ``optimizer_steps``, which are what TRL's steps count."""
 
     rows: int  # answers, or demonstrations, of a step
     minibatches: int
@@ -20,14 +20,14 @@ class Batches:
     steps_per_epoch: int
 
     @property
-    def updates(self) -> int:
-        """Optimizer optimizer steps per step."""
+    def optimizer_steps(self) -> int:
+        """Optimizer steps per step."""
         return self.minibatches * self.inner_epochs
 
-    def steps_of(self, updates: float) -> int:
+    def steps_of(self, count: float) -> int:
         """Return a number of TRL's steps, or a share of all of them, in steps; at least 1."""
-        total = updates * self.steps * self.updates if 0 < updates < 1 else updates
-        return max(1, math.ceil(total / self.updates))
+        total = count * self.steps * self.optimizer_steps if 0 < count < 1 else count
+        return max(1, math.ceil(total / self.optimizer_steps))
 
 
 def sampled_batches(args: TrlConfig, prompts: int, ranks: int, problems: Problems) -> Batches:
@@ -62,16 +62,16 @@ def sampled_batches(args: TrlConfig, prompts: int, ranks: int, problems: Problem
         )
     minibatches = max(1, per_generation // accumulated)
     batches_per_epoch = prompts // max(1, micro * per_generation // args.num_generations)
-    updates_per_epoch = math.ceil(batches_per_epoch * per_generation * args.num_iterations / accumulated)
-    return _batches(args, rows, (minibatches, args.num_iterations), max(1, updates_per_epoch), problems)
+    per_epoch = math.ceil(batches_per_epoch * per_generation * args.num_iterations / accumulated)
+    return _batches(args, rows, (minibatches, args.num_iterations), max(1, per_epoch), problems)
 
 
 def row_batches(args: TrlConfig, rows: int, ranks: int, problems: Problems) -> Batches:
     """Return the batches of SFT for a data set of ``rows`` rows."""
     _check_counts(args)
     micro = args.per_device_train_batch_size * ranks
-    updates_per_epoch = math.ceil(math.ceil(rows / micro) / args.gradient_accumulation_steps)
-    return _batches(args, micro * args.gradient_accumulation_steps, (1, 1), updates_per_epoch, problems)
+    per_epoch = math.ceil(math.ceil(rows / micro) / args.gradient_accumulation_steps)
+    return _batches(args, micro * args.gradient_accumulation_steps, (1, 1), per_epoch, problems)
 
 
 def _check_counts(args: TrlConfig, *names: str) -> None:
@@ -84,18 +84,18 @@ def _check_counts(args: TrlConfig, *names: str) -> None:
 
 
 def _batches(
-    args: TrlConfig, rows: int, split: tuple[int, int], updates_per_epoch: int, problems: Problems
+    args: TrlConfig, rows: int, split: tuple[int, int], per_epoch: int, problems: Problems
 ) -> Batches:
     """Return the batches of a training of ``max_steps`` optimizer steps, or of ``num_train_epochs``."""
     minibatches, inner_epochs = split
     per_step = minibatches * inner_epochs
-    updates = args.max_steps
-    if updates <= 0:
-        updates = math.ceil(math.ceil(args.num_train_epochs * updates_per_epoch) / per_step) * per_step
-    elif updates % per_step:
+    optimizer_steps = args.max_steps
+    if optimizer_steps <= 0:
+        optimizer_steps = math.ceil(math.ceil(args.num_train_epochs * per_epoch) / per_step) * per_step
+    elif optimizer_steps % per_step:
         problems.add(
             "max_steps",
-            updates,
+            optimizer_steps,
             f"the rollouts of one generation make {per_step} optimizer steps, and a step has all of them",
             f"set a multiple of {per_step}",
         )
@@ -103,8 +103,8 @@ def _batches(
         rows=rows,
         minibatches=minibatches,
         inner_epochs=inner_epochs,
-        steps=max(1, updates // per_step),
-        steps_per_epoch=max(1, updates_per_epoch // per_step),
+        steps=max(1, optimizer_steps // per_step),
+        steps_per_epoch=max(1, per_epoch // per_step),
     )
 
 

@@ -31,13 +31,13 @@ def arguments_by_key(config: str) -> Mapping[str, tuple[str, ...]]:
     return {key: tuple(n for n in arguments_of(key) if n in CONFIG_DEFAULTS[config]) for key in keys}
 
 
-def carried_arguments(config: str, recipe: Recipe, updates: int) -> dict[str, str]:
+def carried_arguments(config: str, recipe: Recipe, optimizer_steps: int) -> dict[str, str]:
     """Return the argument for each key whose new value a script can give as it is.
 
     Args:
         config: name of the config.
         recipe: made of it.
-        updates: of a step; TRL's steps count them.
+        optimizer_steps: of a step; TRL's steps count them.
     """
     return {
         key: names[0]
@@ -45,7 +45,7 @@ def carried_arguments(config: str, recipe: Recipe, updates: int) -> dict[str, st
         if names
         and key.rpartition(".")[2] in CARRIED
         and key.partition(".")[0] in (*recipe.stages, "sampling", "optimizer")
-        and (updates == 1 or not key.endswith("steps"))
+        and (optimizer_steps == 1 or not key.endswith("steps"))
     }
 
 

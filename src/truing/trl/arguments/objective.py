@@ -52,12 +52,12 @@ def grpo_tables(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
 
 def rloo_tables(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
     """Return ``[rloo]`` and ``[kl]`` of an RLOO config."""
-    if batches.updates > 1:
+    if batches.optimizer_steps > 1:
         problems.add(
             "num_iterations",
             args.num_iterations,
             "Truing's RLOO makes one optimizer step per generation, and these arguments"
-            f" make {batches.updates}",
+            f" make {batches.optimizer_steps}",
             "set num_iterations=1 and leave out steps_per_generation",
         )
     stage = _stage(args, batches) | {"minibatches": 1, "inner_epochs": 1}

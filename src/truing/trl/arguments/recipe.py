@@ -215,10 +215,10 @@ def _every(args: TrlConfig, batches: Batches, what: str) -> int:
     strategy = _value_of(getattr(args, f"{what}_strategy"))
     if strategy == "epoch":
         return batches.steps_per_epoch
-    updates = getattr(args, f"{what}_steps")
-    if what == "eval" and updates is None:
-        updates = args.logging_steps
-    return batches.steps_of(updates) if strategy == "steps" else 0
+    optimizer_steps = getattr(args, f"{what}_steps")
+    if what == "eval" and optimizer_steps is None:
+        optimizer_steps = args.logging_steps
+    return batches.steps_of(optimizer_steps) if strategy == "steps" else 0
 
 
 def _value_of(value: Any) -> str:

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from truing.record.events import Event
-from truing.record.update_columns import UpdateColumns
+from truing.record.step_columns import StepColumns
 
 
-def lost_updates(updates: UpdateColumns, events: Sequence[Event]) -> dict[str, int]:
+def lost_steps(columns: StepColumns, events: Sequence[Event]) -> dict[str, int]:
     """Return the number of lost steps, of stages that lost any.
 
     Events tell of steps before and after the recorded ones: a stage begins with step 0, and a checkpoint
     follows the last step that it holds. The last step of a killed run may be lost; no checkpoint has it.
     """
-    lost = dict(updates.missing_updates)
-    ranges = {name: updates.step[start:end] for name, start, end in updates.stages}
-    for stage, count in _updates_at_least(events).items():
+    lost = dict(columns.missing_steps)
+    ranges = {name: columns.step[start:end] for name, start, end in columns.stages}
+    for stage, count in _steps_at_least(events).items():
         first, last = (int(ranges[stage][0]), int(ranges[stage].max())) if stage in ranges else (0, -1)
         missing = first + max(0, count - 1 - last)
         if missing:
@@ -22,7 +22,7 @@ def lost_updates(updates: UpdateColumns, events: Sequence[Event]) -> dict[str, i
     return lost
 
 
-def _updates_at_least(events: Sequence[Event]) -> dict[str, int]:
+def _steps_at_least(events: Sequence[Event]) -> dict[str, int]:
     """Return how many steps each stage has at least, in the order of stages."""
     counts: dict[str, int] = {}
     for event in events:

@@ -38,7 +38,7 @@ TOLERANCE = {"float32": 1e-2, "bfloat16": 0.2}
 
 
 @dataclass(frozen=True, eq=False)
-class UpdateReplay:
+class StepReplay:
     """A recorded step, with template, environment and policy to compute them again."""
 
     table: StepTable
@@ -205,7 +205,7 @@ def _turns(sample: Sample) -> Iterator[Turn]:
         )
 
 
-def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> UpdateReplay:
+def replay_step(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> StepReplay:
     """Return the replay of a recorded step, with its template, environment and weights."""
     reader = RunReader(run)
     loaded, policy = load_policy(recipe)
@@ -217,7 +217,7 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
     weights = reader.run_fact("judged", "rewards")
     policy = None if name is None else as_it_computes(policy, recipe).eval()
     tolerance = TOLERANCE[recipe.model.dtype]
-    return UpdateReplay(reader.find_table(stage, step), chat, env, weights, policy, recipe.episode, tolerance)
+    return StepReplay(reader.find_table(stage, step), chat, env, weights, policy, recipe.episode, tolerance)
 
 
 def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:

@@ -9,25 +9,25 @@ from shown import NAN, changed, finding, opened_run, write
 
 from truing.board.queries import Board
 from truing.board.views.charts import metric_of
-from truing.board.views.update import MAX_SIDE_BY_SIDE
+from truing.board.views.step import MAX_SIDE_BY_SIDE
 from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import RunReader
 
 
-def at(stage="grpo", update="1", **more):
-    return {"run": "run", "stage": stage, "update": update, **more}
+def at(stage="grpo", step="1", **more):
+    return {"run": "run", "stage": stage, "step": step, **more}
 
 
 @pytest.mark.parametrize(("name", "stage"), [("mini", "sft"), ("mini", "grpo"), ("critic", "ppo")])
-def test_an_update_is_what_its_line_and_its_rows_say(board, trained, name, stage):
+def test_a_step_is_what_its_line_and_its_rows_say(board, trained, name, stage):
     reader = RunReader(trained / name)
     steps = reader.steps()
     for row, step in enumerate(steps):
         if step.stage != stage:
             continue
-        answer = board.answer("update", at(stage, str(step.step + 1)) | {"run": name})
-        assert (answer["stage"], answer["update"], answer["at"], answer["of"]) == (
+        answer = board.answer("step", at(stage, str(step.step + 1)) | {"run": name})
+        assert (answer["stage"], answer["step"], answer["at"], answer["of"]) == (
             stage,
             step.step + 1,
             row + 1,
@@ -56,7 +56,7 @@ def test_bins_of_ratios_are_where_they_were(tmp_path):
     facts = {"ratios": {"level": "token", "edges": [0.5, 1.0, 2.0], "epochs": epochs}}
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, facts=facts)
-    answer = Board(tmp_path).answer("update", at())["ratios"]
+    answer = Board(tmp_path).answer("step", at())["ratios"]
     assert answer["epochs"] == [
         {"scored": 6, "positive": [2, 0, 0, 1], "negative": [0, 3, 0, 0], "zero": [0, 0, 0, 0]}
     ]
@@ -67,11 +67,11 @@ def test_bins_of_ratios_are_where_they_were(tmp_path):
 def finding_codes(*events):
     """Codes on the page of each of four steps, on its first sample, and on the sample's own page."""
     board, codes = events[-1], []
-    for update in ("1", "2", "3", "4"):
-        answer = board.answer("update", at(update=update))
+    for step in ("1", "2", "3", "4"):
+        answer = board.answer("step", at(step=step))
         name = answer["samples"][0]["sample"]
-        own = board.answer("sample", at(update=update, sample=name))
-        group = board.answer("group", at(update=update, group="g0"))
+        own = board.answer("sample", at(step=step, sample=name))
+        group = board.answer("group", at(step=step, group="g0"))
         codes.append(
             [
                 [each["code"] for each in answer["findings"]],
@@ -99,7 +99,7 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
         [["MSK001"], {"MSK001": "PROVEN"}, ["MSK001"]],
     ]
     head = Board(tmp_path).answer("run", {"run": "run"})["findings"]
-    assert [(each["code"], each["update"]) for each in head] == [("MSK001", 2), ("LEN001", 2)]
+    assert [(each["code"], each["step"]) for each in head] == [("MSK001", 2), ("LEN001", 2)]
     assert [meant for _, meant in head[0]["excerpt"]] == [False, True, True, False]
     assert (head[1]["excerpt"], head[0]["title"] != "", head[0]["why"] != "") == ([], True, True)
     answer = Board(tmp_path).answer("samples", {"run": "run", "found": "1"})
@@ -129,12 +129,12 @@ def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
         assert [list(each) for each in own["spans"]] == spans
     group = board.answer("group", at(group="g0"))["samples"]
     assert [each["findings"][0]["code"] for each in group] == ["MSK003", "MSK003"]
-    assert board.answer("update", at())["incidents"] == ["held back"]
+    assert board.answer("step", at())["incidents"] == ["held back"]
     answer = board.answer("samples", {"run": "run", "found": "1"})
     assert [each["sample_id"] for each in answer["samples"]] == list(marks)
 
 
-def test_a_sample_knows_its_neighbours_in_the_update(tmp_path):
+def test_a_sample_knows_its_neighbours_in_the_step(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[make_sample(f"s{i}") for i in range(3)])
     board = Board(tmp_path)
@@ -148,7 +148,7 @@ def test_numbers_are_reported_where_rows_cannot_be_read(tmp_path):
     (tmp_path / "run/rollouts/grpo-000000.arrow").write_bytes(b"damaged")
     board = Board(tmp_path)
     with pytest.raises(RecordError):
-        board.answer("update", at())
+        board.answer("step", at())
     answer = board.answer("numbers", at())
     assert {each["name"]: each["value"] for each in answer["numbers"]}["reward/mean"] == 0.25
     assert answer["samples"] == []
@@ -208,7 +208,7 @@ def test_marks_that_lie_on_each_other_are_reported_once_and_excerpts_stay_short(
     assert [meant for _, meant in head["excerpt"]] == [True, True, True, False]
 
 
-def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
+def test_a_group_counts_rollouts_and_a_message_has_its_calls(tmp_path):
     call = {"type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
     rows = [changed(make_sample(f"s{i}"), rollout_id="r0") for i in range(2)]
     messages = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]})
@@ -216,18 +216,18 @@ def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
     answer = Board(tmp_path).answer("group", at(group="g0"))
-    assert (answer["attempts"], answer["count"]) == (2, 3)
+    assert (answer["rollouts"], answer["count"]) == (2, 3)
     messages = Board(tmp_path).answer("sample", at(sample="s2"))["messages"]
     assert (messages[0]["text"], json.loads(messages[1]["text"])) == ("q", [call])
 
 
-def test_an_update_knows_those_beside_it_also_of_another_stage(tmp_path):
+def test_a_step_knows_those_beside_it_also_of_another_stage(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, "sft")
         write(writer, 1, "sft")
         write(writer, 0)
     board = Board(tmp_path)
-    last = board.answer("update", at("sft", "2"))
-    assert (last["before"], last["after"]) == ({"stage": "sft", "update": 1}, {"stage": "grpo", "update": 1})
-    first, end = board.answer("update", at("sft", "1")), board.answer("update", at("grpo", "1"))
+    last = board.answer("step", at("sft", "2"))
+    assert (last["before"], last["after"]) == ({"stage": "sft", "step": 1}, {"stage": "grpo", "step": 1})
+    first, end = board.answer("step", at("sft", "1")), board.answer("step", at("grpo", "1"))
     assert (first["before"], end["after"]) == (None, None)

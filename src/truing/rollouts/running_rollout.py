@@ -23,7 +23,7 @@ TOOL_REMEDY = (
 
 
 @dataclass(eq=False, kw_only=True)
-class Attempt(Conversation):
+class RunningRollout(Conversation):
     """A rollout of a task as one conversation; ``status`` is None while it is in progress."""
 
     group_id: str

@@ -8,7 +8,7 @@ from truing.errors import RecordError
 from truing.utils.format import escape_lines
 
 
-def warn_of_lost_updates(*runs: Path) -> None:
+def warn_of_lost_steps(*runs: Path) -> None:
     """Print a warning for each run that has lost lines; raise a RecordError of a damaged one."""
     from truing.record import RunReader
     from truing.record.store import RUN

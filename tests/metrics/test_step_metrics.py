@@ -10,7 +10,7 @@ from samples import scored, table_with
 from truing.errors import InvalidValueError
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.loss_label import loss_label
-from truing.metrics.update import (
+from truing.metrics.step import (
     entropy_metrics,
     kl_metrics,
     mismatch_metrics,

@@ -25,7 +25,7 @@ SHOWN_TOKENS = 8
 SAMPLES_PER_FAMILY = 2
 """Samples of each task family in the report."""
 
-SHOWN_UPDATES = 2
+SHOWN_STEPS = 2
 """Steps of a stage with their first tokens in the output; the record has those of others."""
 
 Line = tuple[str, str]
@@ -53,9 +53,9 @@ def first_tokens(events: Iterable[Event]) -> list[dict[str, Any]]:
         if event.kind == "boundary":
             stage, step, lines = (event.payload[name] for name in ("stage", "step", "lines"))
             tracker.add(stage, step, (stage, step))
-            recorded[stage, step] = {"stage": stage, "update": step + 1, "lines": lines}
-        for update in tracker.undone(event):
-            recorded.pop(update, None)
+            recorded[stage, step] = {"stage": stage, "step": step + 1, "lines": lines}
+        for place in tracker.undone(event):
+            recorded.pop(place, None)
     return list(recorded.values())
 
 

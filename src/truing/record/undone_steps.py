@@ -37,7 +37,7 @@ def archive_undone(
     """
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
-    undone = updates_after(reader.iter_steps(), stage, steps)
+    undone = steps_after(reader.iter_steps(), stage, steps)
     rows = [replace(row, events=0) for row in undone]  # the copy has no events
     segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
     compacted = [SegmentRef.from_step(row) for row in rows if not segments[row.segment.file].exists()]
@@ -65,7 +65,7 @@ def archive_undone(
     return target
 
 
-def updates_after(rows: Iterable[StepLine], stage: str, steps: int) -> list[StepLine]:
+def steps_after(rows: Iterable[StepLine], stage: str, steps: int) -> list[StepLine]:
     """Return the steps of a stage beyond its first ``steps``, and all that were recorded after them."""
     after: list[StepLine] = []
     for row in rows:

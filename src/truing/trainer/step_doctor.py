@@ -6,7 +6,7 @@ from typing import cast
 from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.doctor.evidence import Step
 from truing.doctor.live_doctor import LiveDoctor, finding_event
-from truing.doctor.report.first_updates import boundary_lines
+from truing.doctor.report.first_steps import boundary_lines
 from truing.doctor.report.recorded_findings import current_findings
 from truing.doctor.verdict import Finding, Verdict
 from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditSchedule
@@ -17,7 +17,7 @@ from truing.trainer.session import Session
 from truing.trainer.step_record import tool_names
 
 
-class UpdateDoctor:
+class StepDoctor:
     """The doctor of a run, with its schedule of audits and the log of its findings."""
 
     def __init__(self, session: Session, event_log: EventLog) -> None:

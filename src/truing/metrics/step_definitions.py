@@ -14,7 +14,7 @@ NO_VALUE = "there is no critic"
 NO_RETURN = "the algorithm computes no returns"
 
 
-UPDATE_METRICS = (
+STEP_METRICS = (
     Metric(
         "tokens/scored",
         "tokens",

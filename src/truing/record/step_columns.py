@@ -22,7 +22,7 @@ ROWS_AT_A_TIME = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class UpdateColumns:
+class StepColumns:
     """Metrics of steps, one row per step, in order."""
 
     stage: pa.ChunkedArray
@@ -43,7 +43,7 @@ class UpdateColumns:
         return [(names[start].as_py(), start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
-    def missing_updates(self) -> dict[str, int]:
+    def missing_steps(self) -> dict[str, int]:
         """The number of steps that are missing between others, of stages that miss any."""
         counts = {name: _gaps(self.step[start:end]) for name, start, end in self.stages}
         return {name: count for name, count in counts.items() if count}
@@ -78,14 +78,14 @@ class UpdateColumns:
         values = self.column(name)
         return values[~np.isnan(values)].tolist()
 
-    def select_stages(self, stages: Collection[str]) -> "UpdateColumns":
+    def select_stages(self, stages: Collection[str]) -> "StepColumns":
         """Return the steps of some stages."""
         rows = np.zeros(len(self), bool)
         for name, start, end in self.stages:
             rows[start:end] = name in stages
         return self._select(rows)
 
-    def without_first(self, stage: str, steps: int) -> "UpdateColumns":
+    def without_first(self, stage: str, steps: int) -> "StepColumns":
         """Return all steps but the first of one stage."""
         rows = np.ones(len(self), bool)
         for name, start, end in self.stages:
@@ -93,13 +93,13 @@ class UpdateColumns:
                 rows[start:end] = self.step[start:end] >= steps
         return self._select(rows)
 
-    def _select(self, rows: NDArray[np.bool_]) -> "UpdateColumns":
+    def _select(self, rows: NDArray[np.bool_]) -> "StepColumns":
         if rows.all():
             return self
         selected = (array.filter(pa.array(rows)) for array in (self.stage, self.loss_label, self.segment))
         stage, label, segment = selected
         numbers = {name: values[rows] for name, values in self.numbers.items()}
-        return UpdateColumns(stage, self.step[rows], label, segment, numbers)
+        return StepColumns(stage, self.step[rows], label, segment, numbers)
 
     def find(self, stage: str, step: int) -> int | None:
         """Return the row of a step; None for an unknown one."""
@@ -109,20 +109,20 @@ class UpdateColumns:
         return None
 
 
-def columns_of(rows: Iterable[StepLine]) -> UpdateColumns:
+def columns_of(rows: Iterable[StepLine]) -> StepColumns:
     """Return steps as columns; few of the rows are in memory at a time."""
     rows = iter(rows)
     parts = iter(lambda: list(islice(rows, ROWS_AT_A_TIME)), [])
     return concat_columns([_columns(part) for part in parts])
 
 
-def _columns(rows: Sequence[StepLine]) -> UpdateColumns:
+def _columns(rows: Sequence[StepLine]) -> StepColumns:
     rows_numbers = [
         {**row.metrics, **{f"seconds/{phase}": seconds for phase, seconds in row.seconds.items()}}
         for row in rows
     ]
     names = dict.fromkeys(name for numbers in rows_numbers for name in numbers)
-    return UpdateColumns(
+    return StepColumns(
         pa.chunked_array([[row.stage for row in rows]], pa.string()),
         np.array([row.step for row in rows], np.int64),
         pa.chunked_array([[row.loss_label for row in rows]], pa.string()),
@@ -143,14 +143,14 @@ def _segments(rows: Sequence[StepLine]) -> pa.ChunkedArray:
         ) from error
 
 
-def concat_columns(parts: Sequence[UpdateColumns]) -> UpdateColumns:
+def concat_columns(parts: Sequence[StepColumns]) -> StepColumns:
     """Return concatenated columns."""
     names = dict.fromkeys(name for part in parts for name in part.numbers)
 
-    def chunks(of: Callable[[UpdateColumns], pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:
+    def chunks(of: Callable[[StepColumns], pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:
         return pa.chunked_array([chunk for part in parts for chunk in of(part).chunks], kind)
 
-    return UpdateColumns(
+    return StepColumns(
         chunks(lambda part: part.stage, pa.string()),
         np.concatenate([np.empty(0, np.int64), *(part.step for part in parts)]),
         chunks(lambda part: part.loss_label, pa.string()),

@@ -9,7 +9,7 @@ from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import GRPO_SETUP, example_step, with_optimizer_steps
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.report.family_summary import distribution_text
-from truing.doctor.report.first_updates import SHOWN_CHARACTERS, boundary_lines
+from truing.doctor.report.first_steps import SHOWN_CHARACTERS, boundary_lines
 from truing.types.step_table import PASS_STREAMS, Passes, StepNumbers, starts_of
 from truing.types.token import Origin
 
@@ -154,7 +154,7 @@ def test_rollouts_of_several_rows_count_once(tokenizer):
     assert "reward component exact: 1 on average over 1 rollout: 1 × 1" in lines
 
 
-def test_an_attempt_without_a_turn_is_not_shown(tokenizer):
+def test_a_rollout_without_a_turn_is_not_shown(tokenizer):
     step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
     assert [name for name, _ in shown_rows(changed_step(step, samples={0: {"turns": ()}}), tokenizer)] == [
         "s1"

@@ -19,50 +19,50 @@ MAX_SIDE_BY_SIDE = 32
 """Maximum samples of a group on its page."""
 
 
-def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
+def step(run_view: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
     """Return a step: metrics with definitions, ratios, and optionally samples."""
     index = run_view.row_index(stage, number)
-    step = run_view.step_at(index)
-    table = run_view.table(step) if samples else None
+    line = run_view.step_at(index)
+    table = run_view.table(line) if samples else None
     return {
         "stage": stage,
-        "update": number,
+        "step": number,
         "at": index + 1,
         "of": len(run_view.run.columns),
-        "before": _update_json(run_view, index - 1),
-        "after": _update_json(run_view, index + 1),
-        "label": step.loss_label,
+        "before": _step_json(run_view, index - 1),
+        "after": _step_json(run_view, index + 1),
+        "label": line.loss_label,
         "numbers": [
-            {"value": value, **vars(metric_of(name)), "name": name} for name, value in step.metrics.items()
+            {"value": value, **vars(metric_of(name)), "name": name} for name, value in line.metrics.items()
         ],
-        "seconds": dict(step.seconds),
-        "ratios": ratios_of(run_view, step),
-        "findings": [finding_card(run_view, each) for each in run_view.findings(stage, step.step)],
-        "incidents": incidents_at(run_view.run.events, stage, step.step),
+        "seconds": dict(line.seconds),
+        "ratios": ratios_of(run_view, line),
+        "findings": [finding_card(run_view, each) for each in run_view.findings(stage, line.step)],
+        "incidents": incidents_at(run_view.run.events, stage, line.step),
         "samples": [_sample_json(run_view, table, i) for i in range(len(table.samples))] if table else [],
     }
 
 
 def sample(run_view: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
     """Return a sample of a step with a window of its tokens, and its messages."""
-    step = run_view.find_update(stage, number)
-    table, index = run_view.find_sample(step, name)
+    line = run_view.find_step(stage, number)
+    table, index = run_view.find_sample(line, name)
     names = [each.sample_id for each in table.samples]
     return {
         "before": names[index - 1] if index else None,
         "after": names[index + 1] if index + 1 < len(names) else None,
         "about": _sample_json(run_view, table, index),
-        "calls": [line._asdict() for line in call_tree(table, index)],
+        "calls": [call._asdict() for call in call_tree(table, index)],
         "tokens": token_window(run_view, table, index, token),
         "messages": [_message(each) for each in table.samples[index].messages],
-        "findings": sample_findings(run_view, step, table.samples[index]),
+        "findings": sample_findings(run_view, line, table.samples[index]),
     }
 
 
 def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, Any]:
     """Return the samples of a group, best first; those without a reward last."""
-    step = run_view.find_update(stage, number)
-    table = run_view.table(step)
+    line = run_view.find_step(stage, number)
+    table = run_view.table(line)
     members = [(i, each) for i, each in enumerate(table.samples) if each.group_id == name]
     if not members:
         raise RecordError(f"{stage} {number} has no group {name[:200]}")
@@ -70,7 +70,7 @@ def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, An
     return {
         "group": name,
         "count": len(members),
-        "attempts": len({each.rollout_id for _, each in members}),
+        "rollouts": len({each.rollout_id for _, each in members}),
         "samples": [
             {
                 "about": _sample_json(run_view, table, i),
@@ -82,9 +82,9 @@ def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, An
     }
 
 
-def ratios_of(run_view: RunView, step: StepLine) -> dict[str, Any] | None:
+def ratios_of(run_view: RunView, line: StepLine) -> dict[str, Any] | None:
     """Return the histogram of ratios of a step, by inner epoch and sign of the advantage."""
-    ratios = step.facts.get("ratios")
+    ratios = line.facts.get("ratios")
     if ratios is None:
         return None
     bins = len(ratios["edges"]) + 1
@@ -93,18 +93,18 @@ def ratios_of(run_view: RunView, step: StepLine) -> dict[str, Any] | None:
         {"scored": epoch["scored"], **{sign: _dense(epoch[sign], bins) for sign in signs}}
         for epoch in ratios["epochs"]
     ]
-    recipe = run_view.recipe_at(step.stage, step.step)
-    limits = {} if isinstance(recipe, str) else recipe_limits(recipe, step.stage)
+    recipe = run_view.recipe_at(line.stage, line.step)
+    limits = {} if isinstance(recipe, str) else recipe_limits(recipe, line.stage)
     edges = {"level": ratios["level"], "edges": ratios["edges"]}
     return {**edges, "epochs": epochs, "limits": limits.get("ratio", [])}
 
 
-def _update_json(run_view: RunView, row: int) -> dict[str, Any] | None:
+def _step_json(run_view: RunView, row: int) -> dict[str, Any] | None:
     """Return the step of a row, counted from 1; None for an unknown row."""
     columns = run_view.run.columns
     if not 0 <= row < len(columns):
         return None
-    return {"stage": columns.stage_of(row), "update": int(columns.step[row]) + 1}
+    return {"stage": columns.stage_of(row), "step": int(columns.step[row]) + 1}
 
 
 def _sample_json(run_view: RunView, table: StepTable, index: int) -> dict[str, Any]:

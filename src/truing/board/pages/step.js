@@ -1,4 +1,4 @@
-// One update: its samples, its ratios, and every metric with its definition.
+// One step: its samples, its ratios, and every metric with its definition.
 import { count, duration, findingCodes, h, link } from "./dom.js";
 import { number, plural, sampleLink, setChildren, table } from "./dom.js";
 import { address, get, hasAnswer } from "./api.js";
@@ -6,10 +6,10 @@ import { finding } from "./finding.js";
 import { histogram } from "./ratio_histogram.js";
 import { TokenView } from "./tokens.js";
 
-export async function update(page, query, context) {
-  const question = { run: query.run, stage: query.stage, update: query.update };
+export async function step(page, query, context) {
+  const question = { run: query.run, stage: query.stage, step: query.step };
   let trouble = null;
-  const data = await get("update", question).catch((error) => {
+  const data = await get("step", question).catch((error) => {
     trouble = h("div", { class: "error" }, error.message);
     return get("numbers", question);
   });
@@ -21,7 +21,7 @@ export async function update(page, query, context) {
     h(
       "div",
       { class: "row" },
-      h("h1", {}, `${data.stage} ${data.update}`),
+      h("h1", {}, `${data.stage} ${data.step}`),
       h(
         "span",
         { class: "quiet" },
@@ -54,7 +54,7 @@ async function tokens(area, every, query, context) {
     every.find((each) => Object.keys(each.findings).length) ||
     every.find((each) => each.trained && each.computed) ||
     every[0];
-  const at = { run: query.run, stage: query.stage, update: query.update };
+  const at = { run: query.run, stage: query.stage, step: query.step };
   const view = new TokenView(await get("sample", { ...at, sample: chosen.sample }), {
     ...query,
     sample: chosen.sample,
@@ -80,8 +80,8 @@ async function tokens(area, every, query, context) {
 
 function previousNext(query, data) {
   const to = (at, key, label) => {
-    if (!at || !hasAnswer("update", { run: query.run, ...at })) return null;
-    return h("a", { href: address("update", { run: query.run, ...at }), "data-key": key }, label);
+    if (!at || !hasAnswer("step", { run: query.run, ...at })) return null;
+    return h("a", { href: address("step", { run: query.run, ...at }), "data-key": key }, label);
   };
   return h("span", { class: "row" }, to(data.before, ",", "← previous"), to(data.after, ".", "next →"));
 }
@@ -120,7 +120,7 @@ function listing(listed, query) {
       ["findings"],
     ],
     listed.map((each) => {
-      const at = { run: query.run, stage: query.stage, update: query.update };
+      const at = { run: query.run, stage: query.stage, step: query.step };
       return h(
         "tr",
         { class: "to" },

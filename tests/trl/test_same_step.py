@@ -1,4 +1,4 @@
-"""A script with the import changed makes the update that TRL makes of the same answers."""
+"""A script with the import changed moves the weights as TRL does with the same answers."""
 
 import pytest
 import trl
@@ -35,7 +35,7 @@ def vowels(completions, **columns):
 
 
 def recorded_answers(run):
-    """Answers by update and prompt, as ids."""
+    """Answers by step and prompt, as ids."""
     reader = RunReader(run)
     answers = []
     for step in reader.steps():
@@ -87,7 +87,7 @@ def trl_run(name, tmp_path, answers, changes):
         pytest.param("RLOO", {}, id="rloo"),
     ],
 )
-def test_updates_are_those_of_trl(tmp_path, name, changes):
+def test_steps_are_those_of_trl(tmp_path, name, changes):
     folder = ensure_built("tiny")
     config, trainer_class = getattr(truing.trl, f"{name}Config"), getattr(truing.trl, f"{name}Trainer")
     ours = trainer_class(
@@ -151,7 +151,7 @@ RENDERED = [{"text": f"<|im_start|>user\n{w}<|im_end|>\n"} for w in WORDS]
         ),
     ],
 )
-def test_sft_updates_are_those_of_trl(tmp_path, rows, changes):
+def test_sft_steps_are_those_of_trl(tmp_path, rows, changes):
     folder = ensure_built("tiny")
     trainer = {key: changes.get(key) for key in ("formatting_func",)}
     common = {

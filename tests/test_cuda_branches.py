@@ -19,8 +19,8 @@ from dev.measure import machine, side_process, truing_side
 from dev.measure.cases import CASES
 from truing.config import resolve
 from truing.distributed import ranks
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES, ref002
 from truing.doctor.verdict import Verdict
 from truing.engines import open_engine
@@ -312,7 +312,7 @@ def moved(fact, device):
 
 
 def verdicts(code, step):
-    return [each.claim.verdict for each in examine(step, [RULES[code]])[0]]
+    return [each.claim.verdict for each in examine(step, [RULES[code]])]
 
 
 @pytest.mark.parametrize(

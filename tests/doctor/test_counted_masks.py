@@ -2,9 +2,9 @@
 
 import pytest
 
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import example_step
+from truing.doctor.rule_state import examine
 from truing.doctor.rules.msk002 import RULE, masked
 from truing.types.token import Excluded
 
@@ -50,11 +50,11 @@ def test_rejected_answers_are_under_no_loss_whatever_left_out_their_tokens():
 @pytest.mark.parametrize("mask", ["sampled", None])
 def test_cut_rollouts_train_as_declared_also_without_a_declared_mask(mask, declared, found):
     step = changed_step(example_step(), samples={1: {"truncated": True, "status": "truncated"}})
-    findings = examine(changed_step(step, setup={"mask": mask, "truncated": declared}), [RULE])[0]
+    findings = examine(changed_step(step, setup={"mask": mask, "truncated": declared}), [RULE])
     assert len(findings) == found
     assert all("of cut rollouts are under the policy loss" in each.claim.what for each in findings)
 
 
 def test_without_a_declared_mask_any_choice_of_sampled_tokens_is_right():
     step = masked(example_step(), example_step().position_in_sample == 4, Excluded.FORCED_ACTION)
-    assert examine(changed_step(step, setup={"mask": None, "truncated": "mask"}), [RULE])[0] == []
+    assert examine(changed_step(step, setup={"mask": None, "truncated": "mask"}), [RULE]) == []

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from dev.pages.rules import pages
-from truing.doctor.diagnosis import Diagnosis, examine, is_finding, ranked, select_rules
+from truing.doctor.diagnosis import Diagnosis, is_finding, ranked, select_rules
 from truing.doctor.evidence import Setup, Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rule_inputs import INPUTS
+from truing.doctor.rule_state import Checked, check, examine
 from truing.doctor.rules import RULES, msk003, rwd001
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.errors import InvalidValueError, RecipeError
@@ -39,7 +40,7 @@ HEALTHY = {
 
 
 def codes(step):
-    return [found.code for found in ranked(examine(step, RULES.values())[0])]
+    return [found.code for found in ranked(examine(step, RULES.values()))]
 
 
 @pytest.mark.parametrize("code", RULES)
@@ -61,7 +62,7 @@ def test_a_healthy_step_has_no_findings(name):
 @pytest.mark.parametrize("code", RULES)
 def test_no_look_alike_is_proven_to_be_anything(code):
     for twin in RULES[code].lookalikes:
-        found, _ = examine(twin(), RULES.values())
+        found = examine(twin(), RULES.values())
         assert [f.code for f in found if f.claim.verdict in (Verdict.PROVEN, Verdict.EVIDENCE)] == []
 
 
@@ -73,7 +74,7 @@ def test_a_rule_whose_input_is_missing_says_which(code):
         if need in step.tokens:
             without = changed_step(step, without=[need])
             if rule.applies(without):
-                assert examine(without, [rule]) == ([], {code: [INPUTS[need]]})
+                assert check(without, rule) == Checked(lacking=(INPUTS[need],))
 
 
 @pytest.mark.parametrize("code", RULES)
@@ -122,7 +123,7 @@ def test_what_is_pulled_is_seen_whatever_the_mask_says():
     step = example_step()
     token_gradient = step.tokens["token_gradient"].clone()
     token_gradient[0] = 0.5  # the first token of a prompt
-    found, _ = examine(changed_step(step, token_gradient=token_gradient), [RULES["MSK003"]])
+    found = examine(changed_step(step, token_gradient=token_gradient), [RULES["MSK003"]])
     assert [(f.claim.row, f.claim.start, f.claim.end) for f in found] == [(0, 0, 1)]
     assert torch.equal(step.tokens["token_gradient"].isnan(), ~step.tokens["policy_mask"])
 
@@ -149,22 +150,21 @@ UNKNOWN = {
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_what_is_not_declared_is_not_checked_and_does_not_vanish(code):
     bare = Step(stage="train", step=0, metrics={}, samples=[], starts=[0], streams={}, setup=Setup())
-    _, missing = examine(bare, [RULES[code]])
-    assert UNKNOWN[code] in missing[code]
+    assert UNKNOWN[code] in check(bare, RULES[code]).lacking
 
 
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_what_cannot_be_in_supervised_fine_tuning_is_not_asked_there(code):
     setup = Setup(algo="sft")
     bare = Step(stage="train", step=0, metrics={}, samples=[], starts=[0], streams={}, setup=setup)
-    assert examine(bare, [RULES[code]]) == ([], {})
+    assert check(bare, RULES[code]) is None
 
 
 def test_without_a_declared_kl_no_reference_is_asked_for_and_with_one_it_is():
     def asked(kl_coef):
         setup = Setup(algo="grpo", kl_coef=kl_coef)
         bare = Step(stage="train", step=0, metrics={}, samples=[], starts=[0], streams={}, setup=setup)
-        return {code for code in RULES if code.startswith("REF") and examine(bare, [RULES[code]])[1]}
+        return {code for code in RULES if code.startswith("REF") and check(bare, RULES[code])}
 
     assert asked(0.0) == set()
     assert asked(0.1) == asked(None) == {"REF001", "REF002", "REF003", "REF004"}
@@ -172,9 +172,9 @@ def test_without_a_declared_kl_no_reference_is_asked_for_and_with_one_it_is():
 
 def test_a_reward_that_does_not_see_how_a_rollout_ended_is_a_fact():
     step = rwd001.cut_ones((1.0, 0.0, 1.0, 0.0) * 4, [i for i in range(16) if i % 4 < 3])
-    (found,) = examine(step, [RULES["RWD001"]])[0]
+    (found,) = examine(step, [RULES["RWD001"]])
     assert found.claim.verdict is Verdict.FACT
-    (found,) = examine(RULES["RWD001"].example(), [RULES["RWD001"]])[0]
+    (found,) = examine(RULES["RWD001"].example(), [RULES["RWD001"]])
     assert found.claim.verdict is Verdict.SUSPECT
 
 
@@ -212,7 +212,7 @@ def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_th
     weights = {"before": "a", "after": "b", "next": "b"}
     entries = [StepNumbers("grpo", 0, {"grad/norm": before}, {})]
     step = changed_step(example_step(), past=entries, metrics={"grad/norm": 0.0}, facts={"weights": weights})
-    (found,) = examine(step, [RULES["OPT001"]])[0]
+    (found,) = examine(step, [RULES["OPT001"]])
     assert found.claim.verdict is verdict
 
 
@@ -228,9 +228,9 @@ def test_a_gradient_near_the_tolerance_is_no_missing_one():
     gradient_N[token] *= 1 - 2e-4
     assert float(gradient_N[token].abs()) < tolerance
     near = changed_step(step, token_gradient=gradient_N.float())
-    assert examine(near, [RULES["MSK003"]])[0] == []
+    assert examine(near, [RULES["MSK003"]]) == []
     gradient_N[token] = 0.0
-    (found,) = examine(changed_step(step, token_gradient=gradient_N.float()), [RULES["MSK003"]])[0]
+    (found,) = examine(changed_step(step, token_gradient=gradient_N.float()), [RULES["MSK003"]])
     assert found.claim.what == "no gradient reaches 1 token of the declared loss"
 
 
@@ -256,7 +256,7 @@ def in_float16(**changes):
     ],
 )
 def test_in_another_precision_rounding_says_what_is_far(changes, expected):
-    found, _ = examine(in_float16(**changes), [RULES["SMP005"]])
+    found = examine(in_float16(**changes), [RULES["SMP005"]])
     assert [each.claim.verdict for each in found] == expected
 
 

@@ -87,5 +87,5 @@ def test_a_record_is_read_once_for_all_its_steps(trained_run, monkeypatch):
     """Reading every line for each step took hours after some thousand."""
     run, whole, read = trained_run("run", grpo={"steps": 5}).run, RunReader.iter_steps, []
     monkeypatch.setattr(RunReader, "iter_steps", lambda reader: read.append(1) or whole(reader))
-    assert max(diagnose_run(run).steps_checked.values()) > 4
+    assert max(each.steps for each in diagnose_run(run).results()) > 4
     assert len(read) == 3

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from truing.doctor import token_places as places_module
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.live_doctor import finding_event
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES
 from truing.doctor.token_places import places
 from truing.doctor.verdict import Span
@@ -57,7 +57,7 @@ def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
 
 @pytest.mark.parametrize("code", ["MSK001", "ADV001", "RAT001"])
 def test_an_event_marks_all_that_a_rule_means(code):
-    (found, *_), _ = examine(RULES[code].example(), [RULES[code]])
+    found, *_ = examine(RULES[code].example(), [RULES[code]])
     marks = json.loads(json.dumps(finding_event(found)))["marks"]
     assert marks[found.sample_id][0] == [found.claim.start, found.claim.end]
     spans = sum(end - start for stretches in marks.values() for start, end in stretches)
@@ -69,7 +69,7 @@ def test_an_event_marks_every_row():
     mask_N = healthy.tokens["policy_mask"].clone()
     wrong = [start + 1 for start in healthy.starts[:-1]]
     mask_N[wrong] = True
-    (found, *_), _ = examine(changed_step(healthy, policy_mask=mask_N), [RULES["MSK001"]])
+    found, *_ = examine(changed_step(healthy, policy_mask=mask_N), [RULES["MSK001"]])
     assert {name: [list(each) for each in spans] for name, spans in found.marks.items()} == {
         row.sample_id: [[1, 2]] for row in healthy.samples
     }
@@ -79,14 +79,11 @@ def test_a_claim_about_a_row_marks_the_sample_and_one_about_a_step_nothing():
     of_a_row = [
         each
         for rule in RULES.values()
-        for each in examine(rule.example(), [rule])[0]
+        for each in examine(rule.example(), [rule])
         if each.claim.row is not None and each.claim.end <= each.claim.start
     ]
     of_a_step = [
-        each
-        for rule in RULES.values()
-        for each in examine(rule.example(), [rule])[0]
-        if each.claim.row is None
+        each for rule in RULES.values() for each in examine(rule.example(), [rule]) if each.claim.row is None
     ]
     assert of_a_row
     assert of_a_step

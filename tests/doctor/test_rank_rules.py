@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import with_ranks
+from truing.doctor.rule_state import check, examine
 from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt009, opt014
 
 
 def claims(code, step):
-    return [each.claim for each in examine(step, [RULES[code]])[0]]
+    return [each.claim for each in examine(step, [RULES[code]])]
 
 
 def ranks_with(**known):
@@ -21,7 +21,7 @@ def ranks_with(**known):
 def test_one_process_has_nothing_to_compare():
     step = changed_step(dst001.example(), without=["ranks"])
     for code in ("DST001", "DST002", "DST003", "DST004"):
-        assert examine(step, [RULES[code]]) == ([], {})
+        assert check(step, RULES[code]) is None
 
 
 def test_the_rank_that_differs_is_named_and_causes_come_before_results():

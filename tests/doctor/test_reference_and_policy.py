@@ -1,7 +1,8 @@
 """A fault in what scores the policy and the reference is not one of the reference."""
 
-from truing.doctor.diagnosis import examine, ranked
+from truing.doctor.diagnosis import ranked
 from truing.doctor.evidence import changed_step
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES, ref001
 from truing.doctor.rules.smp004 import plain
 
@@ -9,7 +10,7 @@ from truing.doctor.rules.smp004 import plain
 def causes_of(**nats):
     step = plain(**nats)
     step = changed_step(step, ref_logprob=step.tokens["old_logprob"])
-    found, _ = examine(step, [RULES[code] for code in ("REF004", "SMP004", "SMP005")])
+    found = examine(step, [RULES[code] for code in ("REF004", "SMP004", "SMP005")])
     return [(each.code, each.claim.what) for each in ranked(found)]
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import STOP_ID, example_step
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES
 from truing.doctor.rules.len005 import cut, ended
 from truing.doctor.verdict import Verdict
@@ -14,7 +14,7 @@ from truing.types.status import EndedBy, FinishReason, Status
 
 
 def claims_of(step):
-    found, _ = examine(step, [RULES["LEN005"]])
+    found = examine(step, [RULES["LEN005"]])
     return [(each.claim.verdict, each.claim.what) for each in found]
 
 

@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.oracle.advantages import (
     expected_gae,
@@ -23,6 +22,7 @@ from truing.doctor.oracle.advantages import (
 )
 from truing.doctor.oracle.credit import GROUP_FORMULAS
 from truing.doctor.oracle.token_gradients import expected_token_gradients
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES, msk003
 from truing.doctor.rules.msk002 import declared_exclusions, declared_mask
 from truing.doctor.token_places import places
@@ -151,7 +151,7 @@ def _change(before: Step, after: Step) -> float | None:
 
 def _proven_codes(step: Step) -> list[str]:
     """Return codes of all strong findings of a step."""
-    findings, _ = examine(step, RULES.values())
+    findings = examine(step, RULES.values())
     return list(dict.fromkeys(each.code for each in findings if each.claim.verdict in STRONG_VERDICTS))
 
 

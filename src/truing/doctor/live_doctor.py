@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from truing.analysis.stage_gain import StageGain
 from truing.config import Recipe
-from truing.doctor.diagnosis import Diagnosis, examine, select_rules
+from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Step
 from truing.doctor.history import History
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of
 from truing.doctor.verdict import Claim, Finding, Verdict
@@ -60,7 +61,7 @@ class LiveDoctor:
         setup = setup_of(recipe, table.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
         step = Step.of(table, setup, self.history)
         findings = self.diagnosis.add(step)
-        self.diagnosis.findings.clear()  # those of a rule may come back in each of a million steps
+        self.diagnosis.forget_findings()
         self.history.add(table)
         self.last = step
         firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
@@ -76,7 +77,7 @@ class LiveDoctor:
         if self.last is None:
             return []
         rules = [rule for rule in self.diagnosis.rules if "gain" in rule.needs]
-        findings, _ = examine(replace(self.last, gain=gain), rules)
+        findings = examine(replace(self.last, gain=gain), rules)
         return [each for each in findings if each.code not in self.diagnosis.suppressed]
 
     def rule_failures(self) -> list[str]:

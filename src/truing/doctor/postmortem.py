@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.diagnosis import VERDICT_ORDER, Diagnosis, examine, ranked, select_rules
+from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Step
 from truing.doctor.live_doctor import PUBLICATION_CODE
 from truing.doctor.report.recorded_findings import recorded_findings
 from truing.doctor.report.text import with_excerpt
 from truing.doctor.report.token_texts import Decode, run_decoder
+from truing.doctor.rule_state import examine
 from truing.doctor.traces.read import is_trace, trace_steps
 from truing.doctor.truing_run import recorded_steps
-from truing.doctor.verdict import STRONG_VERDICTS, Claim, Finding
+from truing.doctor.verdict import STRONG_VERDICTS, VERDICT_ORDER, Claim, Finding, Verdict
 from truing.errors import RecordError
 from truing.record import RunReader
 from truing.utils.one_thread import one_thread
@@ -38,23 +39,17 @@ def diagnose_run(
     """
     total = 0 if is_trace(run) else RunReader(run).count_steps()  # a trace has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
-    strength_by_code: dict[str, int] = {}
+    strongest: dict[str, Verdict] = {}  # of each rule: the finding that a report shows
     for step, decode, final in _with_last_of_stage(steps_with_decoders(run, declared)):
         steps += 1
         on_step(step)
-        before = {code: len(findings) for code, findings in diagnosis.findings.items()}
         with one_thread():  # tables of some hundred tokens
-            diagnosis.add(step, final)
-        for code, findings in diagnosis.findings.items():
-            new = findings[before.get(code, 0) :]
-            strength = min(
-                (VERDICT_ORDER.index(each.claim.verdict) for each in new), default=len(VERDICT_ORDER)
-            )
-            if strength < strength_by_code.get(
-                code, len(VERDICT_ORDER)
-            ):  # the finding in the report has its tokens
-                strength_by_code[code], strongest = strength, ranked(new)[0]
-                findings[findings.index(strongest)] = with_excerpt(strongest, step, decode)
+            findings = diagnosis.add(step, final)
+        for each in findings:
+            verdict = strongest.get(each.code, Verdict.CLEAN)
+            if VERDICT_ORDER.index(each.claim.verdict) < VERDICT_ORDER.index(verdict):
+                strongest[each.code] = each.claim.verdict
+                diagnosis.replace(each, with_excerpt(each, step, decode))
         on_progress(steps, total)
     failed = failed_publications(run)
     for finding in failed:
@@ -114,7 +109,7 @@ def step_to_bisect(run: Path, stage: str | None, step: int | None) -> Step:
         if stage not in (None, each.stage) or step not in (None, each.step):
             continue
         last = each
-        strong = any(found.claim.verdict in STRONG_VERDICTS for found in examine(each, rules)[0])
+        strong = any(found.claim.verdict in STRONG_VERDICTS for found in examine(each, rules))
         if step is not None or strong:
             return each
     if last is None:

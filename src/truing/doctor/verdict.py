@@ -42,7 +42,7 @@ Marks = Mapping[str, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A rule's claim on a step; ``examine`` adds the rule and the place in the run."""
+    """A rule's claim on a step; ``rule_state.check`` adds the rule and the place in the run."""
 
     verdict: Verdict
     what: str  # one sentence, with numbers

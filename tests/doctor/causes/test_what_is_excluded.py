@@ -170,10 +170,7 @@ def test_a_larger_rate_is_proposed_only_where_it_could_show_something(name):
 
 def with_finding(code, verdict):
     diagnosis = Diagnosis([RULES[code]])
-    diagnosis.findings = {
-        code: [Finding(code, RULES[code].name, "grpo", 3, Claim(verdict, "3 tokens differ"))]
-    }
-    diagnosis.steps_checked = {code: STEPS}
+    diagnosis.add_recorded(Finding(code, RULES[code].name, "grpo", 3, Claim(verdict, "3 tokens differ")))
     return replace(example_history({"lr": 0.0}), diagnosis=diagnosis)
 
 

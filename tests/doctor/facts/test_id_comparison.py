@@ -4,9 +4,9 @@ import doctest
 
 import pytest
 
-from truing.doctor.diagnosis import examine
 from truing.doctor.facts import id_comparison
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES
 
 SAME = IdPair("a", 2, [1, 2, 3], [1, 2, 3])
@@ -42,7 +42,7 @@ def test_the_example_of_the_docstring():
 
 def test_the_finding_names_row_token_both_ids_and_both_lengths():
     rule = RULES["TOK001"]
-    ((found,), _) = examine(rule.example(), [rule])
+    (found,) = examine(rule.example(), [rule])
     claim = found.claim
     assert (claim.row, claim.start, claim.end) == (0, 5, 6)
     assert "in 1 sample; the first is token 5" in claim.what

@@ -7,13 +7,15 @@ from xml.etree import ElementTree
 import pytest
 
 from truing.doctor.causes.explain import tainted_checkpoints
+from truing.doctor.coverage import Coverage
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.history import History
 from truing.doctor.live_doctor import LiveDoctor
 from truing.doctor.report.repeated_findings import findings_by_rule
 from truing.doctor.report.sarif_junit import junit, sarif
 from truing.doctor.report.text import report_facts, report_lines
-from truing.doctor.verdict import Claim, Finding, Verdict
+from truing.doctor.rules import RULES
+from truing.doctor.verdict import Claim, Finding, RuleResult, Verdict
 from truing.types.step_table import StepTable
 
 RECIPE = SimpleNamespace(stages=("sft", "grpo"))
@@ -23,12 +25,19 @@ def finding(verdict, step, code="REF003", stage="grpo"):
     return Finding(code, "a-name", stage, step, Claim(verdict, f"what of {step}"))
 
 
+def diagnosis_of(*findings, rules=("REF003",)):
+    made = Diagnosis(select_rules(rules))
+    for each in findings:
+        made.add_recorded(each)
+    return made
+
+
 @pytest.fixture
 def diagnosis():
     """Suspected at step 3, seen again at 5, proven at 9 and 10."""
     results = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
     results += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
-    return Diagnosis(select_rules(["REF003"]), findings={"REF003": results}, steps_checked={"REF003": 10})
+    return diagnosis_of(*results)
 
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
@@ -39,9 +48,7 @@ def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(
 
 def test_what_may_be_health_begins_no_taint():
     results = [finding(Verdict.CANNOT_TELL, 0), finding(Verdict.PROVEN, 8)]
-    (sentence,) = tainted_checkpoints(
-        Diagnosis(select_rules(["REF003"]), findings={"REF003": results}), RECIPE
-    )
+    (sentence,) = tainted_checkpoints(diagnosis_of(*results), RECIPE)
     assert "after 8 steps" in sentence
 
 
@@ -73,10 +80,8 @@ def test_a_finding_of_one_step_says_no_more_than_its_place():
 
 
 def test_a_report_counts_one_as_one():
-    one = Diagnosis(
-        select_rules(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps_checked={"REF003": 1}
-    )
-    one.missing_inputs = {"REF001": ["a digest"]}
+    one = diagnosis_of(finding(Verdict.PROVEN, 3), rules=["OPT007", "REF003"])
+    one.add(RULES["OPT018"].example())
     assert "1 rule found something, 0 are clean, 1 was not checked" in [
         text for text, _ in report_lines(one, "RUN")
     ]
@@ -85,11 +90,7 @@ def test_a_report_counts_one_as_one():
 
 
 def test_what_a_rule_cannot_tell_is_counted():
-    open_ = Diagnosis(
-        select_rules(["REF003"]),
-        findings={"REF003": [finding(Verdict.CANNOT_TELL, 3)]},
-        steps_checked={"REF003": 1},
-    )
+    open_ = diagnosis_of(finding(Verdict.CANNOT_TELL, 3), rules=["REF"])
     assert "0 rules found something, 1 cannot tell, 0 are clean, 0 were not checked" in [
         text for text, _ in report_lines(open_, "RUN")
     ]
@@ -109,7 +110,8 @@ def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_
     entries = []
     for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
         found = finding(verdict, step)
-        live.diagnosis = SimpleNamespace(add=lambda _, found=found: [found], findings={"REF003": [found]})
+        live.diagnosis = diagnosis_of(found)
+        live.diagnosis.add = lambda _, found=found: [found]
         table = StepTable(stage="grpo", step=step, metrics={}, samples=[], starts=[0], streams={})
         entries += live.diagnose(table, None)[1]
     assert [(each.claim.verdict, each.step) for each in entries] == [
@@ -120,9 +122,9 @@ def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_
 
 
 def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():
-    rules = select_rules(["REF"])
     lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
-    result = Diagnosis(rules, missing_inputs=lacking)
+    results = [RuleResult(code, Verdict.NOT_CHECKED, missing=tuple(each)) for code, each in lacking.items()]
+    result = SimpleNamespace(results=lambda: results, rule_errors={}, suppressed={}, coverage=Coverage())
     texts = [text for text, _ in report_lines(result, "RUN", verbose=True) if "not checked: " in text]
     assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
     assert "some of these lack more inputs; --json lists all" in [

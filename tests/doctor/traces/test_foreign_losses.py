@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_ranks, with_token_gradients
+from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES
 from truing.doctor.traces.setup_words import OF_THE_LOSS, declared_setup
 from truing.doctor.verdict import Verdict
@@ -28,7 +28,7 @@ def moved(**setup):
 
 
 def claims(step, code="MSK003"):
-    findings, _ = examine(step, [RULES[code]])
+    findings = examine(step, [RULES[code]])
     return [(each.claim.verdict, each.claim.what) for each in findings]
 
 

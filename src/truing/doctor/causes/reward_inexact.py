@@ -10,8 +10,10 @@ from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.example import example_history
 from truing.doctor.causes.history import History
 from truing.doctor.diagnosis import Diagnosis
+from truing.doctor.evidence import changed_step
+from truing.doctor.example_steps import example_step
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import Claim, Finding, Verdict
+from truing.doctor.verdict import Verdict
 from truing.utils.format import with_count
 
 RULE = "RWD002"
@@ -39,11 +41,13 @@ def judge(history: History) -> Answer | None:
     return Answer("open" if learns else "found", because, 0.1 if learns else TAKES, fix, outcomes)
 
 
-def graded(*claims: Claim) -> History:
-    """Return a run whose answers were graded again in one step."""
+def graded(*again: float) -> History:
+    """Return a run with a step whose first answers were graded again, with these rewards."""
+    step = example_step()
+    stored = (row.reward for row in step.samples)
+    regraded = [{"stored": one, "again": other} for one, other in zip(stored, again, strict=False)]
     diagnosis = Diagnosis([RULES[RULE]])
-    diagnosis.findings = {RULE: [Finding(RULE, RULES[RULE].name, "grpo", 3, each) for each in claims]}
-    diagnosis.steps_checked = {RULE: 1}
+    diagnosis.add(changed_step(step, facts={"regraded": regraded}))
     return replace(example_history(), diagnosis=diagnosis)
 
 
@@ -51,6 +55,6 @@ CAUSE = Cause(
     title="the reward is not the same when graded again",
     judge=judge,
     rules=(RULE,),
-    found=(lambda: graded(Claim(Verdict.SUSPECT, "2 of 16 answers get another reward when graded again")),),
-    excluded=(graded,),
+    found=(lambda: graded(0.5, 0.25),),
+    excluded=(lambda: graded(*(row.reward for row in example_step().samples)),),
 )

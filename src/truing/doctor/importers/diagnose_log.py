@@ -94,7 +94,7 @@ def diagnose_log(
     imported = import_run(read_log(target, run))
     for step in imported.steps:
         diagnosis.add(step, final=step is imported.steps[-1])
-    if not (diagnosis.steps_checked or select or ignore):
+    if not (any(each.steps for each in diagnosis.results()) or select or ignore):
         raise RecordError(
             f"no rule has its inputs in {target}",
             got=", ".join(imported.matched.values()) or "no known number",

@@ -234,8 +234,7 @@ class Audit(ABC):
         for each in findings:
             if (each.code, each.claim.verdict) not in self.reported:
                 self.reported.add((each.code, each.claim.verdict))
-                of_rule = self.diagnosis.findings[each.code]
-                of_rule[of_rule.index(each)] = with_excerpt(each, step, token_decoder(self.tokenizer))
+                self.diagnosis.replace(each, with_excerpt(each, step, token_decoder(self.tokenizer)))
                 print(
                     f"truing: {each.claim.verdict} {each.code}: {each.claim.what} ({each.where})",
                     file=sys.stderr,

@@ -140,30 +140,29 @@ def computed_steps(steps: Sequence[OptimizerStep]) -> Sequence[OptimizerStep]:
 
 
 def passes_of(samples: Sequence[Sample], steps: Sequence[OptimizerStep]) -> Passes:
-    """Return all passes of the optimizer steps of a step over its samples."""
+    """Return all passes of the optimizer steps of a step: by sample, then by optimizer step."""
     index = {sample.sample_id: i for i, sample in enumerate(samples)}
-    entries = sorted(
-        (index[name], k, own) for k, step in enumerate(steps) for name, own in step.place.items()
-    )
-    first = starts_of([step.starts[-1] for step in steps])  # of each step's tokens among those of all steps
-    parts = [
-        torch.arange(first[k] + steps[k].starts[own], first[k] + steps[k].starts[own + 1])
-        for _, k, own in entries
-    ]
-    index_M = torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
-    names = [name for name in PASS_STREAMS if any(name in step.streams for step in steps)]
-    streams = {
-        name: torch.cat([step.streams.get(name, torch.full((step.starts[-1],), math.nan)) for step in steps])[
-            index_M
-        ]
-        for name in names
-    }
+    passes = sorted((index[name], k, own) for k, step in enumerate(steps) for name, own in step.place.items())
     columns = [
-        (i, steps[k].index, int(steps[k].micro_batch[own]), steps[k].rank_of(own)) for i, k, own in entries
+        (i, steps[k].index, int(steps[k].micro_batch[own]), steps[k].rank_of(own)) for i, k, own in passes
     ]
     sample_P, step_P, micro_P, rank_P = torch.tensor(columns, dtype=torch.int64).view(-1, 4).T.contiguous()
+    names = [name for name in PASS_STREAMS if any(name in step.streams for step in steps)]
+    streams = {name: _stream_of_passes(name, steps, [(k, own) for _, k, own in passes]) for name in names}
     known = {name: stream_M for name, stream_M in streams.items() if is_known(stream_M)}
     return Passes(sample=sample_P, optimizer_step=step_P, micro_batch=micro_P, rank=rank_P, streams=known)
+
+
+def _stream_of_passes(name: str, steps: Sequence[OptimizerStep], passes: Sequence[tuple[int, int]]) -> Tensor:
+    """Return a stream of passes, one after the other: [M], NaN where not computed.
+
+    Args:
+        name: of the stream.
+        steps: optimizer steps.
+        passes: of each pass: which of the steps, and the place of its sample there.
+    """
+    streams = [step.streams.get(name, torch.full((step.starts[-1],), math.nan)) for step in steps]
+    return torch.cat([streams[k][steps[k].starts[own] : steps[k].starts[own + 1]] for k, own in passes])
 
 
 def loss_mask(rows: Sample | Batch) -> Tensor:

@@ -84,9 +84,9 @@ class AuditSchedule:
 
         The last step has all that the stage has not had yet.
         """
-        missing: list[AuditKind] = [name for name, step in self.last_step.items() if step < 0]
-        if missing and self.steps == steps - 1:
-            return missing
+        never: list[AuditKind] = [name for name, step in self.last_step.items() if step < 0]
+        if never and self.steps == steps - 1:
+            return never
         due: list[AuditKind] = [
             name
             for name, budget in self.budgets.items()
@@ -96,8 +96,9 @@ class AuditSchedule:
             return due
         groups: list[list[AuditKind]] = [[name for name in names if name in due] for names in GROUPS]
         waiting = [group for group in groups if group]
-        group = min(waiting, key=lambda group: min(map(self.last_step.__getitem__, group)), default=[])
-        return [*group, "rows"] if has_reference and missing == [*BUDGET_SHARES] else group
+        longest = min(waiting, key=lambda group: min(self.last_step[name] for name in group), default=[])
+        is_first = never == [*BUDGET_SHARES]  # the step in which a reference is the policy
+        return [*longest, "rows"] if has_reference and is_first else longest
 
 
 def step_cost(step: MeasuredStep) -> float:

@@ -50,29 +50,36 @@ def collect_step_samples(
     cfg = setting.stage
     equal: list[RolloutGroup] = []
     if algorithm.source == "demonstrations":
-        groups = sampler.play_demonstrations(
-            sampler.tasks_of_step(stage, step, cfg.batch_size), (stage, step)
-        )
-        usable = [rollout for group in groups for rollout in group.rollouts]
-        _check_demonstrations(usable)
+        tasks = sampler.tasks_of_step(stage, step, cfg.batch_size)
+        groups = sampler.play_demonstrations(tasks, (stage, step))
+        usable = _complete_demonstrations(groups)
     else:
         groups, equal = collect_groups(sampler, setting, stage, step)
         usable = _with_reward(groups, minimum=min(2, cfg.group_size))
-    all_groups = [*groups, *equal]
-    rollouts = {rollout.rollout_id: rollout for group in all_groups for rollout in group.rollouts}
-    usable_ids = {rollout.rollout_id for rollout in usable}
-    unusable = [name for name in rollouts if name not in usable_ids]  # in their order: a set's differs by run
+    rollouts = {each.rollout_id: each for group in (*groups, *equal) for each in group.rollouts}
     made = _without_truncated(algorithm.to_samples(usable, cfg, mask), rollouts, setting)
-    samples = [sample for sample in made if not is_other_conversation(sample)]
-    untrained = [without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], mask)]
-    untrained += [sample for sample in made if is_other_conversation(sample)]
-    tasks = {group.task.task_id: group.task for group in all_groups}
-    prompts_limited = sampler.episode.max_prompt_tokens is not None
-    step_samples = StepSamples(samples, untrained, tasks, rollouts, len(equal), prompts_limited)
+    others = [sample for sample in made if is_other_conversation(sample)]
+    step_samples = StepSamples(
+        samples=[sample for sample in made if not is_other_conversation(sample)],
+        untrained=_without_loss(rollouts, usable, mask) + others,
+        tasks={group.task.task_id: group.task for group in (*groups, *equal)},
+        rollouts=rollouts,
+        equal_groups=len(equal),
+        prompts_limited=sampler.episode.max_prompt_tokens is not None,
+    )
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
         step_samples = _with_demonstrations(step_samples, sampler, setting.bootstrap.batch_size, stage, step)
     _check_lengths(step_samples, sampler.context_length)
     return step_samples
+
+
+def _without_loss(
+    rollouts: Mapping[str, Rollout], usable: Sequence[Rollout], mask: MaskPolicy
+) -> list[Sample]:
+    """Return the samples of the rollouts that cannot train, in the order of the rollouts."""
+    usable_ids = {rollout.rollout_id for rollout in usable}
+    unusable = (rollout for name, rollout in rollouts.items() if name not in usable_ids)
+    return [without_loss_terms(sample) for rollout in unusable for sample in flatten(rollout, mask)]
 
 
 def _without_truncated(
@@ -95,8 +102,7 @@ def _with_demonstrations(
     """Add ``count`` demonstrations, which only supervised loss terms read."""
     tasks = sampler.tasks_of_step(f"{stage}/bootstrap", step, count)
     groups = sampler.play_demonstrations(tasks, (stage, "bootstrap", step))
-    demonstrations = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
-    _check_demonstrations(list(demonstrations.values()))
+    demonstrations = {rollout.rollout_id: rollout for rollout in _complete_demonstrations(groups)}
     samples = [sample for rollout in demonstrations.values() for sample in flatten(rollout)]
     return replace(
         step_samples,
@@ -130,8 +136,9 @@ DEMONSTRATION_REMEDIES = {
 """Remedy by the reason that ended a demonstration early."""
 
 
-def _check_demonstrations(rollouts: list[Rollout]) -> None:
-    """Raise if a demonstration does not complete in its environment."""
+def _complete_demonstrations(groups: Iterable[RolloutGroup]) -> list[Rollout]:
+    """Return the demonstrations; raise if one does not complete in its environment."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
         if rollout.status is not Status.DONE or rollout.ended_by is not EndedBy.ENVIRONMENT:
             raise DataError(
@@ -140,6 +147,7 @@ def _check_demonstrations(rollouts: list[Rollout]) -> None:
                 expected="ended by the environment after the last demonstrated turn",
                 remedy=DEMONSTRATION_REMEDIES[rollout.ended_by],
             )
+    return rollouts
 
 
 def _check_lengths(step_samples: StepSamples, context_length: int) -> None:

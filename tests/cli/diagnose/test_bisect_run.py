@@ -98,7 +98,7 @@ def test_two_runs_first_differ_at_a_key_a_step_and_a_token(mini, tmp_path):
     at = output["first_difference"]
     assert at["what"] == "token_ids"
     assert at["sample_id"]
-    assert (at["stage"], at["step"], output["same_steps"]) == ("grpo", 0, 3)
+    assert (at["stage"], at["step"], output["same_steps"]) == ("grpo", 1, 3)
 
 
 def test_a_later_first_difference_is_found(mini, tmp_path):

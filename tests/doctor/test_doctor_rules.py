@@ -202,7 +202,7 @@ def test_a_fact_is_no_finding_and_is_distinguished():
     facts = report_facts(diagnosis)
     assert ([each["code"] for each in facts["facts"]], facts["findings"]) == (["LEN003"], [])
     texts = [text for text, _ in report_lines(diagnosis, "RUN")]
-    assert texts[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
+    assert texts[0].startswith("FACT LEN003 rollouts-cut-off  at grpo ")
     assert any(text.startswith("0 rules found something") for text in texts)
     assert not any("affects" in text for text in texts)
 

@@ -49,7 +49,7 @@ def test_the_mismatch_of_each_class_hand_worked():
     metrics = engine_mismatch_metrics(two_turns([0, 0, 0.5, 0, -1.0, 0, 0, 0, 0]), RECEIPT)
     assert metrics == pytest.approx(
         {
-            "mismatch/updates_behind": 1.0,
+            "mismatch/steps_behind": 1.0,
             "mismatch/engine_max_abs": 0.02,
             "mismatch_stop/k3": math.expm1(-1.0) + 1.0,
             "mismatch_first/k3": 0.0,

@@ -25,7 +25,7 @@ def audit_metrics(
     if "routes" in facts:
         metrics["mismatch/routes_rounding"] = facts["routes"]["rounding"]
     if "swallowed" in facts.get("adamw", {}):
-        metrics["update/swallowed_share"] = facts["adamw"]["swallowed"]
+        metrics["optimizer/swallowed_share"] = facts["adamw"]["swallowed"]
     if "audit" in facts:
         metrics["audit/log10_odds"] = wealth_of([*audits, facts["audit"]]).together
         metrics["audit/tokens"] = float(facts["audit"]["tokens"])

@@ -29,7 +29,7 @@ AUDIT_METRICS = (
         "the step was not audited, or the model is dense or selects experts outside a router",
     ),
     Metric(
-        "update/swallowed_share",
+        "optimizer/swallowed_share",
         "share",
         "Entries of one trained weight, another one in each step, that AdamW changes by less than half of"
         " their last digit, so that they are the same bits after it ÷ the entries that it should change. Of"

@@ -24,7 +24,7 @@ def engine_mismatch_metrics(table: StepTable, publication: Mapping[str, Any]) ->
         publication: the receipt of the weights that sampled them.
     """
     metrics = {
-        "mismatch/updates_behind": float(publication["behind"]),
+        "mismatch/steps_behind": float(publication["behind"]),
         "mismatch/engine_max_abs": float(publication["rows"]["largest"]),
     }
     for name, mask_N in token_classes(table).items():

@@ -113,7 +113,7 @@ STEP_METRICS = (
     ),
     Metric("mismatch/max_abs", "nats", "Largest |sampler − trainer| log-probability.", LATER),
     Metric(
-        "mismatch/updates_behind",
+        "mismatch/steps_behind",
         "steps",
         "Steps between the weights that sampled the rollouts and those at the start of the step;"
         " at most engine.ahead.",

@@ -73,7 +73,7 @@ def test_without_json_it_ends_with_the_gains_the_run_and_the_next_commands(toml,
     # the model is untrained: all its answers are truncated
     text = "doctor: 6 steps judged, 1 CANNOT TELL (RWD006), 1 FACT (LEN003): truing check "
     assert f"{text}{tmp_path / 'run'}" in shown
-    assert "FACT LEN003 attempts-cut-off: " in " ".join(outcome.err.split())
+    assert "FACT LEN003 rollouts-cut-off: " in " ".join(outcome.err.split())
     assert shown.count("95 %") == 1
     gain = r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]"
     assert re.search(rf"after_grpo .* {NUMBER} \[{NUMBER}, {NUMBER}\] .* {gain}", shown)

@@ -264,5 +264,5 @@ def test_why_bisect_and_tokens_read_a_trace(healthy):
     assert bisected.code == 0
     assert "no part differs" in bisected.out
     shown = json.loads(truing("tokens", healthy, "--step", "2", "--sample", "3", "--json").out)
-    assert shown["step"] == 1
+    assert shown["step"] == 2
     assert shown["tokens"][0]["origin"] == "PROMPT"

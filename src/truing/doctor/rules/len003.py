@@ -65,7 +65,7 @@ def once() -> Step:
 
 RULE = Rule(
     code="LEN003",
-    name="attempts-cut-off",
+    name="rollouts-cut-off",
     kind="S",
     needs=("metrics.truncated/share",),
     taints=("policy",),

@@ -175,7 +175,7 @@ def all_right_or_all_wrong() -> Step:
 
 RULE = Rule(
     code="MSK006",
-    name="bad-attempts-never-trained",
+    name="bad-rollouts-never-trained",
     kind="E",
     needs=("origin", "policy_mask", "sample.reward", "sample.group_id"),
     taints=("policy",),

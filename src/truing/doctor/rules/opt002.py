@@ -72,7 +72,7 @@ def untouched() -> Step:
 
 RULE = Rule(
     code="OPT002",
-    name="weights-changed-between-updates",
+    name="weights-changed-between-steps",
     kind="E",
     needs=("facts.weights",),
     taints=("sft", "policy"),

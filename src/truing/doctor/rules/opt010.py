@@ -80,7 +80,7 @@ def first_of_stage() -> Step:
 
 RULE = Rule(
     code="OPT010",
-    name="moments-changed-between-updates",
+    name="moments-changed-between-steps",
     kind="E",
     needs=("facts.moments",),
     taints=("sft", "policy", "critic"),

@@ -71,7 +71,7 @@ def next_epoch() -> Step:
 
 RULE = Rule(
     code="OPT012",
-    name="batch-of-an-earlier-update",
+    name="batch-of-an-earlier-step",
     kind="E",
     needs=("facts.batch",),
     taints=("sft", "policy", "critic"),

@@ -85,7 +85,7 @@ def now_and_then() -> Step:
 
 RULE = Rule(
     code="OPT013",
-    name="every-update-held-back",
+    name="every-step-held-back",
     kind="S",
     needs=("policy_mask",),
     taints=("policy",),

@@ -149,7 +149,7 @@ def cut_and_wrong() -> Step:
 
 RULE = Rule(
     code="RWD001",
-    name="cut-attempt-with-full-reward",
+    name="cut-rollout-with-full-reward",
     kind="S",
     needs=("sample.reward", "sample.turns"),
     taints=("rewards", "policy"),

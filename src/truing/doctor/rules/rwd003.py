@@ -93,7 +93,7 @@ def one() -> Step:
 
 RULE = Rule(
     code="RWD003",
-    name="failed-attempts",
+    name="failed-rollouts",
     kind="S",
     needs=("sample.reward", "sample.status"),
     taints=("rewards",),

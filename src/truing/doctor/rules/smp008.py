@@ -161,7 +161,7 @@ def prompts_repeated() -> Step:
 
 RULE = Rule(
     code="SMP008",
-    name="attempts-alike",
+    name="rollouts-alike",
     kind="X",
     needs=("token_ids", "origin", "sample.group_id", "sampler_logprob | old_logprob"),
     taints=("policy",),

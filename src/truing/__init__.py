@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from truing.checks import CheckReport
     from truing.config import Recipe
     from truing.engines.served.prove import prove
+    from truing.engines.served.sync_proof import SyncProof
     from truing.envs.base import Env, Episode
     from truing.envs.program import Program
     from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
@@ -34,6 +35,7 @@ __all__ = [
     "Recipe",
     "Rollout",
     "Status",
+    "SyncProof",
     "Task",
     "Tool",
     "ToolCall",
@@ -61,6 +63,7 @@ _HOMES = {
     "train": "truing.api",
     "experiment": "truing.lab.forks.run",
     "prove": "truing.engines.served.prove",
+    "SyncProof": "truing.engines.served.sync_proof",
     "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
     "ToolSpec": "truing.types.message",

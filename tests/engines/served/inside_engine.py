@@ -1,5 +1,7 @@
 """An engine that is entered as vLLM's is, and the weights that it may hold."""
 
+from types import SimpleNamespace
+
 import torch
 from peft import LoraConfig, get_peft_model
 from test_prove_served import between, moved
@@ -39,6 +41,23 @@ class Engine:
             for name, value in model.state_dict().items():
                 self.held.base.state_dict()[name].copy_(value)
         self.held.refresh_packed()
+
+
+class Llm:
+    """As ``vllm.LLM``, in front of workers without Truing or with it."""
+
+    def __init__(self, engine, plugin=True):
+        self.engine, self.plugin = engine, plugin
+        self.model_config = SimpleNamespace(model="policy")
+        self.llm_engine = SimpleNamespace(is_sleeping=lambda: True)
+
+    def collective_rpc(self, method, kwargs):
+        if not self.plugin:
+            raise AttributeError(f"'Worker' object has no attribute '{method}'")
+        return self.engine.call_workers(kwargs["method"], **kwargs["arguments"])
+
+    def generate(self):
+        raise AssertionError("a request to an engine that sleeps")
 
 
 def write_versions(root, tiny):

@@ -5,11 +5,11 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 from command import truing
-from inside_engine import Engine, write_versions
+from inside_engine import Engine, Llm, write_versions
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -52,23 +52,6 @@ def test_a_server_in_development_mode_is_entered(versions, monkeypatch):
     assert "not looked at: what it computes with these weights" in outcome.out
     assert (facts["depth"], facts["said"]) == ("inside", "served")
     assert facts["shares"]["the base"]["of_change"] == pytest.approx(1, abs=1e-4)
-
-
-class Llm:
-    """As ``vllm.LLM``, in front of workers without Truing or with it."""
-
-    def __init__(self, engine, plugin=True):
-        self.engine, self.plugin = engine, plugin
-        self.model_config = SimpleNamespace(model="policy")
-        self.llm_engine = SimpleNamespace(is_sleeping=lambda: True)
-
-    def collective_rpc(self, method, kwargs):
-        if not self.plugin:
-            raise AttributeError(f"'Worker' object has no attribute '{method}'")
-        return self.engine.call_workers(kwargs["method"], **kwargs["arguments"])
-
-    def generate(self):
-        raise AssertionError("a request to an engine that sleeps")
 
 
 def test_an_llm_is_entered(versions):

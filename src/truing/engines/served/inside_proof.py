@@ -33,13 +33,15 @@ class InsideProof:
     adapter: bool  # whether the engine has an adapter loaded
     causes: Mapping[str, Sequence[str]]  # the layers that differ, by why
     shares: Mapping[str, Share]  # of all layers, by candidate
-    surviving: Mapping[str, float]  # share of the change from a candidate that the engine's dtype keeps
     missing: Sequence[str]  # layers of which the engine said nothing
-    prefix_cache: str  # "" if nothing was found
-    faults: Sequence[str]  # what is wrong besides the layers
-    computed: Computed | None  # None: not compared
     defaults: Mapping[str, Any]  # of sampling parameters
     logprobs_mode: str
+    surviving: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Share of the change from a candidate that the engine's dtype keeps."""
+    prefix_cache: str = ""  # "" if nothing was found
+    faults: Sequence[str] = ()  # what is wrong besides the layers
+    computed: Computed | None = None  # None: not compared
+    later: int = 0  # layers that a later proof compares
     depth: Literal["inside"] = field(default="inside", init=False)
 
     @property
@@ -60,7 +62,9 @@ class InsideProof:
         said = [
             f"what it computes {after}, temperature, template: --outside",
             "whether other requests name the adapter" if self.adapter else "",
-            "" if self.shares else "whether it holds other weights; give --base and --before",
+            "" if self.prefix_cache else "its prefix cache",
+            "" if self.shares else "whether other weights fit as well: no base or version before differs",
+            f"{self.later} layers, whose turn comes in later proofs" if self.later else "",
             f"{len(self.missing)} layers without an answer: {_some(self.missing)}" if self.missing else "",
         ]
         return [each for each in said if each]

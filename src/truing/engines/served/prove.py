@@ -52,8 +52,7 @@ def prove(  # noqa: PLR0913 — each is a fact of another kind
     """
     named = {"the base": base or ("+" in weights and weights.partition("+")[0]), "the version before": before}
     others = {name: where for name, where in named.items() if where}
-    engine = Endpoint(server, model, key) if isinstance(server, str) else _offline(server)
-    with closing(engine):
+    with closing(engine_of(server, model, key)) as engine:
         found = engine.choose_model()
         why = "--outside" if outside else ""
         if not outside:
@@ -64,12 +63,15 @@ def prove(  # noqa: PLR0913 — each is a fact of another kind
         return prove_outside(engine, found, weights, others, rows or TEXTS, tokens, why)
 
 
-def _offline(llm: Any) -> OfflineEngine:
-    if not all(callable(getattr(llm, name, None)) for name in ("collective_rpc", "generate")):
+def engine_of(server: Any, model: str = "", key: str = "") -> Endpoint | OfflineEngine:
+    """Return an engine that can be proven: a server by its address, or a ``vllm.LLM``."""
+    if isinstance(server, str):
+        return Endpoint(server, model, key)
+    if not all(callable(getattr(server, name, None)) for name in ("collective_rpc", "generate")):
         raise EngineError(
             "this engine cannot be proven",
-            got=type(llm).__name__,
+            got=type(server).__name__,
             expected="the address of a server, or a vllm.LLM",
             remedy="start the engine as a server, and give its address",
         )
-    return OfflineEngine(llm)
+    return OfflineEngine(server)

@@ -14,7 +14,7 @@ from truing.errors import EngineError
 MIN_VERSION = (0, 32)
 """Oldest vLLM whose endpoints and log-probabilities are known to work."""
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of the answers of ``worker/truing_vllm_worker.py``."""
 
 OPTIONS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}

@@ -37,7 +37,7 @@ def biased(tmp_path, request):
 
 
 def changed_of(model):
-    return lambda words: expected_responses(model, FORMATS[words], SEED, None)
+    return lambda words: expected_responses(model, FORMATS[words], SEED)
 
 
 def compared(model, workers, adapter=False, **changes):
@@ -46,7 +46,7 @@ def compared(model, workers, adapter=False, **changes):
 
 
 def compare(probes, model):
-    expected = expected_responses(model, as_dtype(torch.float32), SEED, None)
+    expected = expected_responses(model, as_dtype(torch.float32), SEED)
     answer = read_probe(probes, expected)
     comparison = Comparison(answer, expected, torch.float32, [], changed_of(model))
     return comparison.base() | comparison.adapter()

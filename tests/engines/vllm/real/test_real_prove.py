@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from conftest import HERE, PYTHON, qwen3
 from folders import ROOT
 
-from truing import prove
+from truing import SyncProof, prove
 from truing.engines.vllm.server_process import ServerProcess, free_port, server_variables
 from truing.models.load import load
 
@@ -52,12 +52,17 @@ def test_a_server_with_another_extension_is_proven_from_inside(tmp_path):
     with server(tmp_path / "served", tmp_path, VLLM_PLUGINS="truing", VLLM_SERVER_DEV_MODE="0") as url:
         right = prove(url, str(tmp_path / "served"), base=str(tmp_path / "other"))
         wrong = prove(url, str(tmp_path / "other"))
+        sync = SyncProof(url, share=0.5)
+        synced = [sync(load(str(tmp_path / name), device="cpu").model) for name in ("served", "other", "other")]
         outside = prove(url, str(tmp_path / "served"), base=str(tmp_path / "other"), outside=True)
     assert (right.depth, right.said) == ("inside", "served")
     assert (wrong.depth, wrong.said) == ("inside", "layers")
     ((cause, layers),) = wrong.causes.items()
     assert cause.startswith("they are scaled by 0.99")
     assert layers == ["model.layers.1.mlp.up_proj"]
+    assert synced[0].said == "served"
+    (stale,) = [each for each in synced[1:] if each.wrong]
+    assert stale.causes == {"they are those of the first version": ["model.layers.1.mlp.up_proj"]}
     assert (outside.depth, outside.wrong) == ("outside", False)
     assert right.missing == []
     assert "Injected <class 'their_extension.TheirExtension'>" in (tmp_path / "server.log").read_text()

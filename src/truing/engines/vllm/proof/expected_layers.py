@@ -3,12 +3,13 @@
 Also of the weights in formats of fewer bits, which an engine may hold instead.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -53,39 +54,73 @@ def _factor(parts: nn.ModuleDict) -> Tensor:
 
 
 @torch.no_grad()
-def expected_responses(policy: nn.Module, cast: Cast, seed: int, base: Expected | None) -> Expected:
-    """Return what a correct engine answers, its weights in a format; ``base`` is known if frozen."""
+def expected_responses(
+    policy: nn.Module,
+    cast: Cast,
+    seed: int,
+    base: Expected | None = None,
+    *,
+    layers: Collection[str] | None = None,
+    merged: bool = False,
+) -> Expected:
+    """Return what a correct engine answers, its weights in a format.
+
+    Args:
+        policy: the weights.
+        cast: to the format.
+        seed: of the probe vectors.
+        base: the responses of all weights but the adapter's, where they are known.
+        layers: whose matrices or experts to compute, by name; by default all. Vectors are always.
+        merged: whether the adapter is added to the weights of its layers, and is none besides.
+    """
+    adapted = adapted_layers(policy)
+    if merged:
+        return _base_responses(policy, cast, seed, layers, adapted)
     down, delta = {}, {}
-    for name, layer in adapted_layers(policy).items():
+    for name, layer in adapted.items():
         scale = layer.scaling["default"]
         a = cast(_factor(layer.lora_A)).double()
         b = (cast(_factor(layer.lora_B)) * scale).double()
         response = a @ probe_vector(a.shape[1], seed).double()
         down[name] = response, a.abs().sum(1)
         delta[name] = b @ response, b.abs() @ response.abs()
-    return replace(base or _base_responses(policy, cast, seed), down=down, delta=delta)
+    return replace(base or _base_responses(policy, cast, seed, layers, {}), down=down, delta=delta)
 
 
-def _base_responses(policy: nn.Module, cast: Cast, seed: int) -> Expected:
-    """Return the responses of all weights but the adapter's."""
+def _base_responses(
+    policy: nn.Module,
+    cast: Cast,
+    seed: int,
+    layers: Collection[str] | None,
+    merged: Mapping[str, LoraLayer],
+) -> Expected:
+    """Return the responses of all weights but the adapter's; that of ``merged`` layers is added to theirs."""
     model = causal_model(policy)
-    linear, vectors = {}, {}
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            continue
-        weight = cast(parameter.detach().cpu()).double()
-        plain = name.replace(".base_layer", "")
-        if weight.dim() == 1:
-            vectors[plain] = weight, weight.abs()
-        elif weight.dim() == 2:
-            response = weight @ probe_vector(weight.shape[1], seed).double()
-            linear[plain.removesuffix(".weight")] = response, weight.abs().sum(1)
     tied = {
         name.removesuffix(".weight"): held.removesuffix(".weight")
         for name, held in model.all_tied_weights_keys.items()
     }
+    chosen = layers and {*layers, *(held for name, held in tied.items() if name in layers)}
+    linear, vectors = {}, {}
+    for name, parameter in model.named_parameters():
+        plain = name.replace(".base_layer", "").removesuffix(".weight")
+        if "lora_" in name or (parameter.dim() == 2 and chosen is not None and plain not in chosen):
+            continue
+        held = parameter.detach().cpu()
+        if plain in merged:
+            held = held + merged[plain].get_delta_weight("default").detach().cpu()
+        weight = cast(held).double()
+        if weight.dim() == 1:
+            vectors[name.replace(".base_layer", "")] = weight, weight.abs()
+        elif weight.dim() == 2:
+            response = weight @ probe_vector(weight.shape[1], seed).double()
+            linear[plain] = response, weight.abs().sum(1)
     linear |= {name: linear[held] for name, held in tied.items() if held in linear}
-    experts = {name: expert_response(module, cast, seed) for name, module in expert_modules(model)}
+    experts = {
+        name: expert_response(module, cast, seed)
+        for name, module in expert_modules(model)
+        if layers is None or name in layers
+    }
     return Expected(linear, vectors, experts, frozenset(tied))
 
 

@@ -49,15 +49,22 @@ def held_before(probes: Sequence[Mapping[str, Any]], published: Expected) -> lis
     return [("those that the server started with: it loaded nothing", held)]
 
 
-def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswer:
-    """Return the answer of all workers, its fused layers split as ``expected`` has them.
+def read_probe(
+    probes: Sequence[Mapping[str, Any]], expected: Expected, whole: Expected | None = None
+) -> ProbeAnswer:
+    """Return the answer of all workers, its fused layers split as in the checkpoint.
+
+    Args:
+        probes: of each worker.
+        expected: the responses of the layers that were probed.
+        whole: those of all layers, for their lengths; by default ``expected`` has all.
 
     Raises:
         EngineError: It is not an answer of a worker.
         PublicationError: Workers differ where they should not.
     """
     try:
-        return _read(probes, expected)
+        return _read(probes, expected, whole or expected)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngineError(
             "the worker's answer to a probe cannot be read",
@@ -67,9 +74,9 @@ def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> Probe
         ) from error
 
 
-def _read(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswer:
+def _read(probes: Sequence[Mapping[str, Any]], expected: Expected, whole: Expected) -> ProbeAnswer:
     answer = ProbeAnswer()
-    lengths = {name: len(response) for name, (response, _) in expected.linear.items()}
+    lengths = {name: len(response) for name, (response, _) in whole.linear.items()}
     parts_of: dict[str, Sequence[str]] = {}
     for fused, shares in _by_name(probes, "linear"):
         parts_of[fused] = shares[0]["parts"]
@@ -90,7 +97,7 @@ def _read(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswe
         sizes = {part: len(values) for part, (values, _) in expected.vectors.items()}
         answer.vectors |= _split(joined(name, shares), names, sizes)
     for name, shares in _by_name(probes, "delta"):
-        _read_adapter(answer, name, shares, expected)
+        _read_adapter(answer, name, shares, expected, lengths)
     return answer
 
 
@@ -103,7 +110,11 @@ def _by_name(
 
 
 def _read_adapter(
-    answer: ProbeAnswer, name: str, shares: Sequence[Mapping[str, Any]], expected: Expected
+    answer: ProbeAnswer,
+    name: str,
+    shares: Sequence[Mapping[str, Any]],
+    expected: Expected,
+    lengths: Mapping[str, int],
 ) -> None:
     """Add an adapted layer; A r is known by part unless the engine slices the layer in another way."""
     parts, delta = shares[0]["parts"], joined(name, shares)
@@ -111,7 +122,6 @@ def _read_adapter(
     if not known:
         answer.foreign[parts[0]] = delta
         return
-    lengths = {name: len(each) for name, (each, _) in expected.linear.items()}
     for part, values in _split(delta, parts, lengths).items():
         (answer.delta if part in known else answer.foreign)[part] = values
     if len(shares[0]["down"]) == len(parts):

@@ -108,7 +108,7 @@ class Proof:
 
         @cache
         def changed(words: str) -> Expected:
-            return expected_responses(self.policy, FORMATS[words], publication.seed, None)
+            return expected_responses(self.policy, FORMATS[words], publication.seed)
 
         held = held_before(self.start.held, publication.expected) if self.start else []
         others = [*publication.other_weights(), *held]

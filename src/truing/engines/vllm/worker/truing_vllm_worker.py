@@ -9,6 +9,7 @@ for a vector r of ±1, y = W r. Every element of W changes one element of y by i
 
 import base64
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ else:
     from truing_vllm_routes import RouteRecorder
     from truing_vllm_shards import INPUTS, WHOLE, division, inputs_here
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of the answers; the trainer refuses another one."""
 
 MULTIPLIER, SHIFT = 2654435761, 13
@@ -93,7 +94,9 @@ class TruingWorker:
         return {"routed_experts": self._routes.take(request_id)}
 
     @torch.inference_mode()
-    def truing_probe(self, seed: int, adapter: bool, base: bool, held: bool = False) -> dict[str, Any]:
+    def truing_probe(
+        self, seed: int, adapter: bool, base: bool, held: bool = False, layers: list[str] | None = None
+    ) -> dict[str, Any]:
         """Return what this worker computes with, by the layer's name in vLLM.
 
         Args:
@@ -101,6 +104,8 @@ class TruingWorker:
             adapter: whether to probe the adapter that was loaded last.
             base: whether to probe the base model too.
             held: whether to read the weights themselves besides.
+            layers: of the base model to probe, by their names in the answer; by default all. Its norms are
+                probed in any case.
 
         Returns:
             ``linear``: per linear layer and output head, its names in the checkpoint (``parts``), W r through
@@ -113,16 +118,16 @@ class TruingWorker:
         model = self.model_runner.get_model()
         found: dict[str, dict[str, Any]] = {"linear": {}, "tables": {}, "vectors": {}}
         found["delta"] = self._probe_adapter(model, seed) if adapter else {}
-        found["experts"] = self._probe_experts(model, seed) if base else {}
-        for name, module in model.named_modules() if base else ():
-            if hasattr(getattr(module, "quant_method", None), "apply") and not (
-                hasattr(module, "base_layer")  # a layer with adapters: its base layer comes by itself
-                or hasattr(module, "w13_weight")  # experts
-            ):
-                self._probe_layer(model, name.removesuffix(".base_layer"), module, seed, held, found)
+        found["experts"] = self._probe_experts(model, seed, layers) if base else {}
+        left_out = set()
+        for name, module in _linear_layers(model) if base else ():
+            if layers is None or name in layers:
+                self._probe_layer(model, name, module, seed, held, found)
+            else:
+                left_out.add(name)
         for name, parameter in model.named_parameters() if base else ():
             plain = name.replace(".base_layer", "")
-            if parameter.dim() == 1 and parameter.numel():
+            if parameter.dim() == 1 and parameter.numel() and plain.rpartition(".")[0] not in left_out:
                 layer = found["linear"].get(plain.rpartition(".")[0], {"division": WHOLE})
                 # a bias is divided as the outputs are
                 divided = layer["division"] if layer["division"] != INPUTS else WHOLE
@@ -164,16 +169,28 @@ class TruingWorker:
                 found[name] = {"parts": parts, "down": down, "values": values, "division": divided}
         return found
 
-    def _probe_experts(self, model: Any, seed: int) -> dict[str, Any]:
+    def _probe_experts(self, model: Any, seed: int, layers: list[str] | None) -> dict[str, Any]:
         """Return the answers of experts, of whose inner width each worker holds a part."""
         found, dtype = {}, self.model_runner.model_config.dtype
         divided = WHOLE if self._workers == 1 else INPUTS
         for name, layer in expert_layers(model):
+            if layers is not None and name not in layers:
+                continue
             r = probe_vector(_width(layer), seed).to(layer.w13_weight.device, dtype)
             why = why_unproven(layer)
             values = "" if why else _encoded(expert_responses(layer, r))
             found[name] = {"values": values, "why": why, "division": divided}
         return found
+
+
+def _linear_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield linear layers, embeddings and the output head, by name."""
+    for name, module in model.named_modules():
+        if hasattr(getattr(module, "quant_method", None), "apply") and not (
+            hasattr(module, "base_layer")  # a layer with adapters: its base layer comes by itself
+            or hasattr(module, "w13_weight")  # experts
+        ):
+            yield name.removesuffix(".base_layer"), module
 
 
 def _part_names(name: str, packed: dict[str, list[str]]) -> list[str]:

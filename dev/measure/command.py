@@ -32,8 +32,9 @@ def trl(
     case: Annotated[str, typer.Option(help=CASE_HELP + COST_HELP)] = "short",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of runs, one of each side.")] = 3,
     steps: Annotated[
-        int, typer.Option(min=2, help="Steps of each run; those after the first, without an audit, count.")
-    ] = 4,
+        int,
+        typer.Option(min=1, help="Steps that count: TRL's after its first, Truing's after its first audits."),
+    ] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Time a GRPO step against TRL's GRPOTrainer at its fastest: same model, prompts, group, lengths."""
@@ -46,8 +47,8 @@ def trl(
         return
     threads = " and ".join(f"{result[side]['threads']:.0f}" for side in ("truing", "trl"))
     caption = (
-        f"medians of {pairs} pairs, each the median of {steps - 1} steps after the first, without those with"
-        f" an audit (`truing bench doctor` has their cost); {threads} threads; peak memory is that of the"
+        f"medians of {pairs} pairs, each the median of {steps} steps without an audit"
+        f" (`truing bench doctor` has the cost of audits); {threads} threads; peak memory is that of the"
         " side's process; above 1 Truing is faster or smaller"
     )
     table = Table(
@@ -62,7 +63,7 @@ def trl(
 @bench.command()
 def limit(
     case: Annotated[str, typer.Option(help=CASE_HELP + ".")] = "short",
-    steps: Annotated[int, typer.Option(min=3, help="Steps to run; all but the first two count.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that count, after the first audits.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Compare the parts of a step with the limits of this machine, and name the part with most to gain."""
@@ -74,8 +75,8 @@ def limit(
         typer.echo(json.dumps(result))
         return
     caption = (
-        f"medians of {steps - 2} steps; bound: least seconds on this machine; share: bound ÷"
-        " seconds, where 100 % is the limit"
+        f"medians of {result['steps']} steps without an audit; bound: least seconds on this machine;"
+        " share: bound ÷ seconds, where 100 % is the limit"
     )
     title = f"{case}: {benchmark.description}"
     table = Table("", "seconds", "bound", "share", title=title, caption=caption, min_width=60)
@@ -129,7 +130,7 @@ def generate(
 
 @bench.command()
 def scale(
-    steps: Annotated[int, typer.Option(min=2, help="Steps of a measurement; the last one counts.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that count, after the first audits.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Time a step for growing groups, prompts, turns and models."""
@@ -140,7 +141,7 @@ def scale(
     if as_json:
         typer.echo(json.dumps({"base": BASE.description, "rows": rows}))
         return
-    caption = f"the last of {steps} steps, measured once"
+    caption = f"medians of {steps} steps without an audit, measured once"
     columns = ("changed", "to", "step", "generate", "train", "peak memory")
     table = Table(*columns, title=BASE.description, caption=caption)
     for row in rows:

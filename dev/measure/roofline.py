@@ -8,7 +8,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from dev.measure.cases import Case
 from dev.measure.machine import gemm_rates, read_rate
 from dev.measure.random_models import model_folder
 from dev.measure.truing_side import TimedStep, run_case
+from truing.measurements.audit_schedule import GROUPS
 from truing.models.forward.token_tree import TokenTree, build_tree
 from truing.types.step_table import StepTable
 
@@ -47,19 +47,20 @@ class MachineRates:
 def measure_roofline(case: Case, steps: int) -> dict[str, Any]:
     """Return seconds of each part of a step, its bound, and bound ÷ seconds.
 
-    Medians over all steps but the first two, which still allocate memory. The machine varies: a step's bound
-    uses the better rate of those right before and right after.
+    Medians over ``steps`` steps after those that begin the audits, without one that is audited later. The
+    machine varies: a step's bound uses the better rate of those right before and right after.
     """
     rates: list[dict[str, float]] = []
 
     def between() -> None:
         rates.append(_machine_rates(case.gpu))
 
-    timed_steps = run_case(case, steps, between)
+    timed_steps = run_case(case, len(GROUPS) + steps, between)
     weights = count_weights(model_folder(case.model))
-    around = [_better_rates(*pair) for pair in pairwise(rates[1:])]
     compared = [
-        _compare_step(case, *rate_pair, weights) for rate_pair in zip(timed_steps[2:], around, strict=True)
+        _compare_step(case, step, _better_rates(rates[k - 1], rates[k]), weights)
+        for k, step in enumerate(timed_steps)
+        if k >= len(GROUPS) and not step.is_audited
     ]
     medians = {name: _median([facts[name] for facts in compared]) for name in compared[0]}
     parts = medians["parts"]

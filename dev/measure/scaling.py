@@ -19,7 +19,7 @@ GROUPS, SUMS, REPLIES, LAYERS = (4, 16, 32), (0, 24, 48), (1, 2, 4), (8, 15, 45)
 
 
 def measure_scaling(steps: int) -> list[dict[str, Any]]:
-    """Return a row per measurement: the changed size, its value, seconds and gigabytes of the last step."""
+    """Return a row per measurement: the changed size, its value, seconds and gigabytes of a step."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             {"changed": changed, "to": to, **run_side("truing", case, steps)}

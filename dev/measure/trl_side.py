@@ -84,15 +84,15 @@ class MultiTurnRollout:
 
 
 def measure(case: Case, steps: int) -> dict[str, float]:
-    """Return the median seconds of the steps after the first, and of their parts."""
+    """Return the median seconds of ``steps`` steps after the first, and of their parts."""
     clock = StepTimes()
     with tempfile.TemporaryDirectory() as folder:
         trainer = TimedTrainer(
             model=str(model_folder(case.model)),
-            args=grpo_config(case, steps, folder),
+            args=grpo_config(case, 1 + steps, folder),
             reward_funcs=[lambda completion_ids, **_: [even_share(ids) for ids in completion_ids]],
             train_dataset=Dataset.from_list(
-                [{"prompt": messages} for messages in case.conversations(case.prompts * steps)]
+                [{"prompt": messages} for messages in case.conversations(case.prompts * (1 + steps))]
             ),
             rollout_func=MultiTurnRollout(case) if case.replies else None,
             peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear") if case.lora else None,

@@ -19,6 +19,7 @@ from truing.api import train
 from truing.engines import open_engine
 from truing.engines.base import Completion, Request, RunningBatch
 from truing.engines.local.engine import LocalEngine
+from truing.measurements.audit_schedule import GROUPS
 from truing.rewards import Rewards
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task
@@ -140,7 +141,7 @@ class TimedStep:
     @property
     def is_audited(self) -> bool:
         """Whether the doctor audited the step beyond its record."""
-        return any(name in self.record.facts for name in ("audit", "plain", "sync", "row_gradients"))
+        return bool(self.record.facts["audit_cost"].keys() - {"step"})
 
     def __str__(self) -> str:
         phases = sorted(self.record.seconds.items(), key=lambda phase: -phase[1])
@@ -149,8 +150,11 @@ class TimedStep:
 
 
 def measure(case: Case, steps: int) -> dict[str, float]:
-    """Return the median seconds of the steps without an audit, and of their parts; the first is left out."""
-    plain = [step for step in run_case(case, steps)[1:] if not step.is_audited]
+    """Return the median seconds of ``steps`` steps, and of their parts, after those that begin the audits.
+
+    One that is audited later is left out.
+    """
+    plain = [step for step in run_case(case, len(GROUPS) + steps)[len(GROUPS) :] if not step.is_audited]
     if not plain:
         raise BenchError("every step has an audit", got=f"{steps} steps", remedy="measure more steps")
     seconds = median(step.seconds for step in plain)

@@ -21,6 +21,7 @@ from dev.measure.compare import BenchError, compare, run_side
 from dev.measure.doctor_cost import cost_of
 from dev.measure.roofline import MachineRates, WeightCounts, count_weights, lower_bounds, measure_roofline
 from truing.cli import app
+from truing.measurements.audit_schedule import BUDGET_SHARES, GROUPS
 from truing.models.tiny import byte_tokenizer
 from truing.types.step_table import StepNumbers, table_of_samples
 from truing.types.token import Origin
@@ -92,26 +93,25 @@ def test_the_head_is_the_embedding(tmp_path):
 
 
 def test_shares_use_the_better_rate_around_a_step(monkeypatch, tmp_path):
-    rates = [
-        {
-            "torch": 900.0,
-            "oneDNN": 900.0,
-            "read": 90.0,
-        },  # of no step that counts
+    rates = [{"torch": 900.0, "oneDNN": 900.0, "read": 90.0}] * (len(GROUPS) - 1)  # of no step that counts
+    rates += [
         {"torch": 100.0, "oneDNN": 300.0, "read": 8.0},
         {"torch": 200.0, "oneDNN": 250.0, "read": 9.0},
         {"torch": 200.0, "oneDNN": 350.0, "read": 9.0},
         {"torch": 200.0, "oneDNN": 150.0, "read": 9.0},
+        {"torch": 900.0, "oneDNN": 900.0, "read": 90.0},
     ]
     monkeypatch.setattr(limit_module, "_machine_rates", lambda gpu: rates[len(given_up)])
     given_up, parts = [], {"prefill": 4.0, "decode": 2.0, "optimizer": 9.0, "record": 0.1}
-    took = [(50.0, 50.0, 90.0), (50.0, 50.0, 90.0), (1.0, 1.0, 20.0), (2.0, 3.0, 30.0), (0.5, 0.5, 40.0)]
-    steps = [
-        SimpleNamespace(
-            seconds=whole, record=SimpleNamespace(seconds=parts | {"forward": forward, "backward": backward})
-        )
-        for forward, backward, whole in took
-    ]
+
+    def step(forward, backward, whole, *kinds):
+        seconds = parts | {"forward": forward, "backward": backward}
+        record = SimpleNamespace(seconds=seconds, facts=audited(*kinds))
+        return truing_side.TimedStep(whole, record)
+
+    took = [(1.0, 1.0, 20.0), (2.0, 3.0, 30.0), (0.5, 0.5, 40.0)]
+    steps = [step(50.0, 50.0, 90.0) for _ in GROUPS]
+    steps += [*(step(*each) for each in took), step(50.0, 50.0, 90.0, "rows")]
 
     def run(case, count, between):
         for step in steps[:count]:
@@ -124,7 +124,7 @@ def test_shares_use_the_better_rate_around_a_step(monkeypatch, tmp_path):
     monkeypatch.setattr(limit_module, "run_case", run)
     monkeypatch.setattr(limit_module, "lower_bounds", lambda *args: given.append(args[3]) or least)
     monkeypatch.setattr(limit_module, "count_weights", lambda folder: WeightCounts(1, 1, 1))
-    result = measure_roofline(replace(SMALL, model=str(tmp_path)), steps=5)
+    result = measure_roofline(replace(SMALL, model=str(tmp_path)), steps=4)
     assert [rate.gemm for rate in given] == [300.0, 350.0, 350.0]
     assert {(rate.read, rate.weight) for rate in given} == {(9.0, 4)}
     assert result["step"] == 30.0
@@ -145,29 +145,40 @@ def test_the_time_between_steps_counts_in_no_step():
     assert min(step.seconds for step in taken[1:]) < 2  # one step alone: a busy machine may be slow
 
 
-def test_the_cost_of_the_doctor_is_a_share_of_steps():
-    def step(doctor, other, **facts):
-        seconds = {"doctor": doctor, "forward": other}
-        return truing_side.TimedStep(0.0, SimpleNamespace(seconds=seconds, facts=facts))
+def audited(*kinds):
+    return {"audit_cost": {"step": 100.0, **dict.fromkeys(kinds, 1.0)}}
 
-    result = cost_of([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
+
+def test_the_cost_of_the_doctor_is_a_share_of_steps():
+    def step(doctor, other, *kinds):
+        seconds = {"doctor": doctor, "forward": other}
+        return truing_side.TimedStep(0.0, SimpleNamespace(seconds=seconds, facts=audited(*kinds)))
+
+    result = cost_of([step(1.0, 1.0, "rows"), step(0.0, 2.0), step(0.5, 2.5, "audit")])
     assert (result.steps, result.looked_at, result.step_seconds) == (3, 2, 3.0)
     assert (result.first, result.later, result.whole) == (0.5, pytest.approx(0.1), pytest.approx(1.5 / 7))
 
 
-def timed(seconds, **facts):
-    record = SimpleNamespace(seconds={"prefill": 0.1 * seconds, "decode": 0.2 * seconds}, facts=facts)
+def timed(seconds, *kinds):
+    record = SimpleNamespace(
+        seconds={"prefill": 0.1 * seconds, "decode": 0.2 * seconds}, facts=audited(*kinds)
+    )
     return truing_side.TimedStep(seconds, record)
 
 
-def test_audited_steps_and_the_first_are_not_in_the_time_of_a_step(monkeypatch):
-    steps = [timed(90.0), timed(9.0), timed(40.0, plain={}), timed(5.0), timed(6.0), timed(8.0, sync={})]
+FIRST = [timed(90.0), *(timed(50.0, *names) for names in GROUPS[1:])]
+"""The steps that begin the audits."""
+
+
+@pytest.mark.parametrize("kind", BUDGET_SHARES)
+def test_audited_steps_are_not_in_the_time_of_a_step(kind, monkeypatch):
+    steps = [*FIRST, timed(9.0), timed(40.0, kind), timed(5.0), timed(6.0)]
     monkeypatch.setattr(truing_side, "run_case", lambda case, count: steps[:count])
-    measured = truing_side.measure(SMALL, 6)
+    measured = truing_side.measure(SMALL, 4)
     assert measured == pytest.approx({"step": 6.0, "generate": 1.8, "train": 4.2})
-    steps[1] = timed(9.0, audit={})
+    steps[len(FIRST)] = timed(9.0, kind)
     with pytest.raises(BenchError, match="measure more steps"):
-        truing_side.measure(SMALL, 3)
+        truing_side.measure(SMALL, 1)
 
 
 def test_a_finding_ends_the_measurement(monkeypatch):

@@ -53,7 +53,9 @@ def test_a_server_with_another_extension_is_proven_from_inside(tmp_path):
         right = prove(url, str(tmp_path / "served"), base=str(tmp_path / "other"))
         wrong = prove(url, str(tmp_path / "other"))
         sync = SyncProof(url, share=0.5)
-        synced = [sync(load(str(tmp_path / name), device="cpu").model) for name in ("served", "other", "other")]
+        synced = [
+            sync(load(str(tmp_path / name), device="cpu").model) for name in ("served", "other", "other")
+        ]
         outside = prove(url, str(tmp_path / "served"), base=str(tmp_path / "other"), outside=True)
     assert (right.depth, right.said) == ("inside", "served")
     assert (wrong.depth, wrong.said) == ("inside", "layers")

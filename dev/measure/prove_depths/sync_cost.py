@@ -9,6 +9,7 @@ later ones by the share of layers that each compares, and of a forward and backw
 import argparse
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 def main(model: str, rows: int, tokens: int) -> None:
     """Print the seconds."""
-    policy = load(model, device="cpu").model
+    loaded = load(model, device="cpu")
+    policy = loaded.model
     ids = torch.randint(10, 1000, (rows, tokens))
 
     def train() -> None:
@@ -43,7 +45,10 @@ def main(model: str, rows: int, tokens: int) -> None:
     train()
     step = statistics.median(seconds(train) for _ in range(3))
     print(f"forward and backward of {rows} × {tokens} tokens: {step:.2f} s", flush=True)
-    llm = start(model, "bfloat16", gpu_memory_utilization=0.2)
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+        llm = start(folder, "bfloat16")
     for share in SHARES:
         proof = SyncProof(llm, share)
         first = seconds(lambda proof=proof: proof(policy))

@@ -33,7 +33,29 @@ M, E and C of [all rules](rules/README.md)).
 - A rule in bold has a finding, which is [below](#what-was-found).
 """
 
-FOUND = """\
+FOUND = """
+**GPT-2's positions.** `GRPOTrainer` and `RLOOTrainer` pad prompts on the left, and give the model
+`input_ids` and `attention_mask` without position ids (`_get_per_token_logps_and_entropies`, in all four
+releases). GPT-2 in transformers then counts pads as positions, and `generate` does not: a shorter prompt of
+a batch is scored at other positions than it was sampled at. SMP005 shows it, and OPT009 follows. Smallest
+input: three tokens of a prompt and three of an answer; one pad on the left moves an answer's
+log-probability by 0.97 nats (random weights, two layers), and by 1e-6 with position ids from the mask.
+Rotary positions depend on differences alone: the same pad moves Llama's by 1e-6.
+[trl#6800](https://github.com/huggingface/trl/issues/6800) (2026-08-19) reports it of Online DPO, XPO and
+Nash-MD.
+
+**1.15.0 on a CPU.** The head of all three trainers is Triton kernels alone
+(`trl/kernels/chunked_logprob.py`). Without Triton, the first loss raises `AttributeError: 'NoneType' object
+has no attribute 'apply'`; the smallest input is one step of any of them. 1.16.0 has a second path in torch.
+Here Triton 3.9.0's interpreter runs the kernels (`TRITON_INTERPRET=1`).
+
+**The denominator of [trl#5619](https://github.com/huggingface/trl/issues/5619).** With
+`steps_per_generation` other than `gradient_accumulation_steps`, `dapo`, `cispo` and `vespo` once divided by
+the tokens of the whole generation. In these releases `num_items_in_batch` is scaled to the micro-batches of
+an optimizer step; the runs of `dapo` and `cispo` hold.
+
+**What has no closed form here.** `sapo` and `vespo`; `delta` within the clip; a KL beside sequence ratios.
+Before 1.15, `SFTTrainer` returns no log-probabilities, so the gradient of its tokens is not seen.
 """
 
 NOT_COVERED = """\
@@ -94,7 +116,7 @@ def cell(trainer: str, outcome: Mapping[str, Any]) -> str:
     if outcome["unseen"]:
         return f"not checked: {outcome['unseen']} steps were not seen"
     if found:
-        return f"{', '.join(found)}; {clean} others hold"
+        return f"{', '.join(found)} ({clean} hold)"
     if loss not in rules:
         return f"not checked: no closed form of these options ({clean})"
     if rules[loss]["verdict"] == Verdict.NOT_CHECKED:
@@ -132,7 +154,8 @@ def rules_table(releases: Sequence[Release]) -> Iterator[str]:
             sum(outcome["verdict"] != Verdict.NOT_CHECKED for outcome in _rules(each).get(code, ()))
             for each in releases
         ]
-        lacks = [", ".join(x["missing"]) for each in releases for x in _rules(each)[code] if "missing" in x]
+        outcomes = [outcome for each in releases for outcome in _rules(each).get(code, ())]
+        lacks = [", ".join(each["missing"]) for each in outcomes if "missing" in each]
         most = max(sorted(set(lacks)), key=lacks.count, default="")
         yield _line(f"[{code}](rules/{code}.md)", RULES[code].title, *map(str, counts), most)
 

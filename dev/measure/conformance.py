@@ -3,9 +3,9 @@
     python -m dev.measure.conformance FOLDER
 
 Installs each of ``RELEASES`` into the folder without its dependencies, in front of the torch and
-transformers of this environment. A process per release trains each run of ``conformance_runs.py`` for some steps with the
-audit beside it, and writes what every rule with a closed form says. Prints ``docs/conformance.md``, which
-``make conformance`` writes. A run takes a second on a core.
+transformers of this environment. A process per release trains each run of ``conformance_runs.py`` for some
+steps with the audit beside it, and writes what every rule with a closed form says. Prints
+``docs/conformance.md``, which ``make conformance`` writes. A run takes a second on a core.
 """
 
 import argparse
@@ -128,13 +128,13 @@ def measured(version: str, folder: Path) -> dict[str, Any]:
     target, file = folder / f"trl-{version}", folder / f"{version}.json"
     packages = [f"trl=={version}", *([TRITON] if version in NEEDS_TRITON else [])]
     install = [Path(sys.executable).parent / "uv", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.run([*install, "--target", target, *packages], check=True)
+    subprocess.run([*install, "--python", sys.executable, "--target", target, *packages], check=True)
     own = {
         "PYTHONPATH": os.pathsep.join([str(target), os.environ.get("PYTHONPATH", "")]),
         "TRITON_INTERPRET": "1",
     }
     command = [sys.executable, "-m", "dev.measure.conformance", "--here", file]
-    subprocess.run(command, env=os.environ | own, check=True)
+    subprocess.run(command, env=os.environ | own, stdout=sys.stderr, check=True)
     result = json.loads(file.read_text("utf-8"))
     if result["trl"] != version:
         raise SystemExit(f"TRL {result['trl']} was measured in place of {version}")

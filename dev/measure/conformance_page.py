@@ -1,5 +1,6 @@
 """``docs/conformance.md``: what the doctor says of healthy runs of several releases of TRL."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ M, E and C of [all rules](rules/README.md)).
 - A rule in bold has a finding, which is [below](#what-was-found).
 """
 
-FOUND = """
+FOUND = """\
 **GPT-2's positions.** `GRPOTrainer` and `RLOOTrainer` pad prompts on the left, and give the model
 `input_ids` and `attention_mask` without position ids (`_get_per_token_logps_and_entropies`, in all four
 releases). GPT-2 in transformers then counts pads as positions, and `generate` does not: a shorter prompt of
@@ -55,7 +56,8 @@ the tokens of the whole generation. In these releases `num_items_in_batch` is sc
 an optimizer step; the runs of `dapo` and `cispo` hold.
 
 **What has no closed form here.** `sapo` and `vespo`; `delta` within the clip; a KL beside sequence ratios.
-Before 1.15, `SFTTrainer` returns no log-probabilities, so the gradient of its tokens is not seen.
+Before 1.15, the model of an `SFTTrainer` returns no log-probabilities, so the gradient of its tokens is not
+seen.
 """
 
 NOT_COVERED = """\
@@ -102,8 +104,13 @@ def runs_table(releases: Sequence[Release]) -> Iterator[str]:
     yield from _head("trainer", "options", *(f"{each['trl']} ({each['released']})" for each in releases))
     for run in releases[0]["runs"]:
         trainer, _, options = run.partition(": ")
-        shown = options if options == "defaults" else ", ".join(f"`{each}`" for each in options.split(", "))
-        yield _line(trainer, shown, *(cell(trainer, each["runs"][run]) for each in releases))
+        yield _line(trainer, _as_code(options), *(cell(trainer, each["runs"][run]) for each in releases))
+
+
+def _as_code(options: str) -> str:
+    """Return options with each argument as code, and words as they are."""
+    each = re.split(r", (?![^(]*\))", options)
+    return ", ".join(f"`{option}`" if "=" in option else option for option in each)
 
 
 def cell(trainer: str, outcome: Mapping[str, Any]) -> str:

@@ -48,12 +48,13 @@ def release(version, **runs):
 
 
 def test_the_page_has_a_line_per_run_the_findings_and_the_rules():
-    old = release("1.1.0", GRPO_a=outcome(MSK003=LACKS, SMP005=FOUND), SFT_b=outcome(MSK007=CLEAN))
-    new = release("1.2.0", GRPO_a=outcome(MSK003=CLEAN, SMP005=FOUND), SFT_b={"refused": "ValueError: no"})
+    name = "SFT_c=(0.2, 0.8), d=1, LoRA"
+    old = release("1.1.0", GRPO_a=outcome(MSK003=LACKS, SMP005=FOUND), **{name: outcome(MSK007=CLEAN)})
+    new = release("1.2.0", GRPO_a=outcome(MSK003=CLEAN, SMP005=FOUND), **{name: {"refused": "ValueError"}})
     lines = page([old, new]).splitlines()
     assert "| trainer | options | 1.1.0 (2026-01-02) | 1.2.0 (2026-01-02) |" in lines
-    assert "| GRPO | `a` | **SMP005** PROVEN (0 hold) | **SMP005** PROVEN (1 hold) |" in lines
-    assert "| SFT | `b` | holds (1) | refused |" in lines
+    assert "| GRPO | a | **SMP005** PROVEN (0 hold) | **SMP005** PROVEN (1 hold) |" in lines
+    assert "| SFT | `c=(0.2, 0.8)`, `d=1`, LoRA | holds (1) | refused |" in lines
     found = [line for line in lines if line.startswith("- [SMP005]")]
     assert len(found) == 1
     assert "of `GRPO: a` in 1.1.0, 1.2.0: scores differ. Got 1 nat, expected 0 nats (grpo 1)." in found[0]

@@ -77,7 +77,7 @@ def runs() -> Iterator[Run]:
     """Yield every run."""
     for loss in LOSSES["GRPO"]:
         for changes in OF_EACH_LOSS:
-            yield Run("GRPO", {"loss_type": loss} | changes)
+            yield Run("GRPO", {"loss_type": loss, **changes})
     for changes in CORRECTIONS:
         yield Run("GRPO", changes)
     for options in RUNS["RLOO"].values():
@@ -87,6 +87,6 @@ def runs() -> Iterator[Run]:
     for trainer in RUNS:
         yield Run(trainer, {}, adapter=True)
         yield Run(trainer, {}, model="GPT-2")
-    yield Run("GRPO", {"beta": 0.1} | TWICE, adapter=True)
+    yield Run("GRPO", {"beta": 0.1, **TWICE}, adapter=True)
     yield Run("RLOO", {"beta": 0.1}, adapter=True)
     yield Run("SFT", {"packing": True, "max_length": 64}, adapter=True)

@@ -95,11 +95,11 @@ def found_in(case: Case, steps: int) -> tuple[dict[str, str], Any]:
         MODELS[case.model](case.seed).save_pretrained(model)
         tokenizer_that_marks_turns().save_pretrained(model)
         torch.manual_seed(case.seed)
-        own = {"output_dir": f"{folder}/out", "max_steps": steps} | PRECISIONS[case.precision]
+        own = {"output_dir": f"{folder}/out", "max_steps": steps}
         trainer = trainer_of(
             case.trainer,
             model,
-            own | RUNS[case.trainer][case.options],
+            {**own, **PRECISIONS[case.precision], **RUNS[case.trainer][case.options]},
             seed=case.seed,
             adapter=lora() if case.adapter else None,
         )

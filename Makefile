@@ -19,7 +19,7 @@ PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 # The files with a marker: each process collects them, and all others take half a minute. Fixtures mark what needs data.
 files_with = $$(grep -rl "$(1)" tests --include="test_*.py")
 
-.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-clients test-containers test-wheel soak wheel sbom audit peers test-floors lint clean
+.PHONY: install chaos demo docs pages fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-clients test-containers test-wheel soak wheel sbom audit peers conformance test-floors lint clean
 
 install: .venv/.installed
 
@@ -139,6 +139,11 @@ PEERS = trl==1.16.0 vllm==0.33.0 unsloth==2026.10.9 verl==0.9.1 openrlhf==0.11.2
 peers: | $(BIN)/uv
 	@for peer in $(PEERS); do echo $$peer | $(BIN)/uv pip compile -q --python-version 3.11 --no-annotate --no-header \
 	  pyproject.toml - | grep -E "^(torch|transformers)==" | tr "\n" " " | sed "s/^/$$peer: /" || exit 1; echo; done
+
+# What the doctor says of healthy runs of TRL's releases: installs each, and writes docs/conformance.md.
+conformance: .venv/.dev
+	mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/python -m dev.measure.conformance build/conformance > build/page && cp build/page docs/conformance.md
 
 # The lowest versions that Truing installs with. Some architectures need newer ones, and are refused by name.
 FLOORS = doctor integrations engines/served chat learner trainer rollouts algos measurements ops test_api.py

@@ -10,7 +10,6 @@ raises, and the weights are given to vLLM's own reload; the transfer to a server
 an engine in this process behind TRL's client.
 """
 
-import hashlib
 import importlib
 import os
 import subprocess
@@ -22,13 +21,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import datasets
-import peft
 import torch
 import transformers
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+from dev.measure.trl_runs import chance, lora
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.integrations.trl import audit
 from truing.models.tiny import byte_tokenizer
@@ -97,7 +96,6 @@ class WithoutTemperature(GRPOTrainer):
         add_fused_lm_head(model, temperature=1.0, outputs=("log_probs", "entropy"))
 
 
-LORA = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
 PARTS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2}
 CAPPED = {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1.02}
 
@@ -106,7 +104,7 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "colocate-bfloat16": {},
     "colocate-both-bfloat16": {"bf16": True},
     "colocate-parts": {**PARTS, **CAPPED},
-    "colocate-adapter": {"peft_config": LORA},
+    "colocate-adapter": {"peft_config": lora()},
     "server-float32": {"dtype": "float32", "vllm_mode": "server"},
     "server-bfloat16": {"vllm_mode": "server"},
     "stale-server": {"vllm_mode": "server", "deaf": True, "learning_rate": 1e-2},
@@ -159,11 +157,6 @@ def generation_of(dtype: str, deaf: bool) -> type:
             }
 
     return OnCpu
-
-
-def chance(completions: list[Any], **_: Any) -> list[float]:
-    """Return rewards by the answers' digests, so that groups have a signal."""
-    return [int(hashlib.md5(str(each).encode()).hexdigest(), 16) % 5 / 4 for each in completions]
 
 
 def run(name: str, folder: str) -> str:

@@ -81,6 +81,24 @@ def test_a_product_of_ratios_is_one_ratio_for_the_whole_answer():
     assert torch.allclose(expected_token_gradients(step), -new_N.grad, atol=1e-12)
 
 
+def test_cispo_with_the_ratio_of_a_sequence_weighs_each_token_by_it():
+    """The loss by autograd: −mean over tokens of sg(min(r, 0.9)) A log π, r the geometric mean of a row."""
+    step = example_step(
+        setup={"surrogate": "cispo", "ratio": "sequence", "aggregation": "token_mean", "max_ratio": 0.9}
+    )
+    mask_N, row_N = step.tokens["policy_mask"], step.sample_of_token
+    noise_N = 0.4 * torch.randn(len(mask_N), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    old_N = step.tokens["old_logprob"].double().nan_to_num()
+    new_N = (old_N + noise_N.where(mask_N, 0.0)).requires_grad_()
+    rows_BT = [(new_N - old_N)[mask_N & (row_N == b)] for b in range(len(step.samples))]
+    ratio_B = torch.stack([log_T.mean().exp() for log_T in rows_BT])
+    assert ((ratio_B < 0.9).any(), (ratio_B > 0.9).any()) == (True, True)
+    weight_N = ratio_B.clamp(max=0.9).detach()[row_N] * step.tokens["advantage"].double()
+    (-(weight_N * new_N)[mask_N].mean()).backward()
+    step = changed_step(step, new_logprob=new_N.detach().where(mask_N, torch.nan))
+    assert torch.allclose(expected_token_gradients(step)[mask_N], -new_N.grad[mask_N], atol=1e-12)
+
+
 def test_rows_without_a_reward_leave_the_baseline_of_another_trainers_group():
     step = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0), setup={"trainer": "trl"})
     step = changed_step(step, samples={2: {"reward": float("nan")}}, setup={"advantage": "none"})

@@ -75,6 +75,18 @@ HEALTHY = {
         "loss_type": "grpo",
         "max_steps": 4,
     },
+    "cispo of sequences": {
+        "importance_sampling_level": "sequence",
+        "loss_type": "cispo",
+        "num_iterations": 2,
+        "learning_rate": 1e-2,
+    },
+    "luspo": {
+        "importance_sampling_level": "sequence",
+        "loss_type": "luspo",
+        "num_iterations": 2,
+        "learning_rate": 1e-2,
+    },
     "two optimizer steps of parts": {
         "steps_per_generation": 2,
         "per_device_train_batch_size": 4,
@@ -94,6 +106,13 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     whole = set() if "entropy_coef" in HEALTHY[name] else {"OPT009"}
     assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002", "SMP009"} | whole <= clean
     assert "not checked: " in str(result)
+
+
+def test_before_trl_1_14_the_tokenizer_has_the_only_stop(trainer):
+    trl_trainer = trainer()
+    assert set(trl_trainer.eos_token_ids) == set(audit(trl_trainer).setup.stop_ids)
+    del trl_trainer.eos_token_ids
+    assert audit(trl_trainer).setup.stop_ids == (257,)
 
 
 COARSE = {

@@ -128,18 +128,18 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.surrogate == "reinforce":
         return factor_N * advantage_N
     log_N = torch.where(mask_N, stream(step, "new_logprob") - stream(step, "old_logprob"), 0.0).nan_to_num()
-    if setup.ratio == "sequence":
-        count = per_row(step, mask_N).clamp(min=1)
-        ratio_N = _exp(per_row(step, log_N) / count)[step.sample_of_token]
-        unclipped_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
-        return mask_N * ratio_N * (per_row(step, unclipped_N) / count)[step.sample_of_token]
-    if setup.ratio == "product":
-        log_N = per_row(step, log_N)[step.sample_of_token]
+    count_B = per_row(step, mask_N).clamp(min=1)
+    if setup.ratio in ("sequence", "product"):
+        of_row_B = per_row(step, log_N)
+        log_N = (of_row_B / count_B if setup.ratio == "sequence" else of_row_B)[step.sample_of_token]
     ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None
         return factor_N * ratio_N.clamp(max=setup.max_ratio) * advantage_N
-    return factor_N * ratio_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
+    unclipped_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
+    if setup.ratio == "sequence":  # each token moves the ratio of its whole row
+        unclipped_N = mask_N * (per_row(step, unclipped_N) / count_B)[step.sample_of_token]
+    return ratio_N * unclipped_N
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def audit(
         raise RecipeError(
             "this trainer cannot be audited",
             got=type(trainer).__name__,
-            expected=f"{', '.join(AUDITS)} of TRL 1.16, or a subclass of one",
+            expected=f"{', '.join(AUDITS)} of TRL 1.13 to 1.16, or a subclass of one",
             remedy="its samples, loss, gradient and weights are not checked; any trainer can write a trace,"
             " which truing check judges: truing explain trace",
         )

@@ -16,6 +16,7 @@ LOSSES = {
     "dapo": ("clip", "token_mean"),
     "bnpo": ("clip", "token_mean"),
     "cispo": ("cispo", "token_mean"),
+    "luspo": ("clip", "sequence_total"),
 }
 """Surrogate and aggregation by ``loss_type``; others have no closed form here."""
 
@@ -154,7 +155,7 @@ def _setup_of_sampling(trainer: Any) -> Setup:
         truncated="mask" if trainer.mask_truncated_completions else "keep",
         reference_moves=args.sync_ref_model,
         dropout=dropout,
-        stop_ids=tuple(trainer.eos_token_ids),
+        stop_ids=_stop_ids(trainer),
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
         left_out=not_scored,
@@ -191,6 +192,12 @@ def setup_of_sft(trainer: Any) -> Setup:
 def _token_mean(trainer: Any, *, of_all: bool) -> str:
     """Return a mean over tokens of all processes, or the mean over processes of theirs."""
     return "token_mean" if of_all or trainer.accelerator.num_processes == 1 else "rank_token_mean"
+
+
+def _stop_ids(trainer: Any) -> tuple[int, ...]:
+    """Return the ids that end an answer: those of generation, or the tokenizer's alone before TRL 1.14."""
+    own = getattr(trainer, "eos_token_ids", None)
+    return (trainer._tokenizer.eos_token_id,) if own is None else tuple(own)
 
 
 def _bos(trainer: Any) -> int:

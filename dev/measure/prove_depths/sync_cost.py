@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from dev.measure.prove_depths.__main__ import start
 from truing import SyncProof
@@ -32,36 +33,38 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def main(model: str, rows: int, tokens: int) -> None:
-    """Print the seconds."""
+    """Print the seconds of a step's training, and of proofs."""
     loaded = load(model, device="cpu")
-    policy = loaded.model
     ids = torch.randint(10, 1000, (rows, tokens))
 
     def train() -> None:
         for row in ids.split(4):
-            policy(input_ids=row, labels=row).loss.backward()
-        policy.zero_grad()
+            loaded.model(input_ids=row, labels=row).loss.backward()
+        loaded.model.zero_grad()
 
     train()
     step = statistics.median(seconds(train) for _ in range(3))
     print(f"forward and backward of {rows} × {tokens} tokens: {step:.2f} s", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        policy.save_pretrained(folder)
+    with tempfile.TemporaryDirectory() as folder:  # which vLLM reads at each proof
+        loaded.model.save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
         llm = start(folder, "bfloat16")
-    for share in SHARES:
-        proof = SyncProof(llm, share)
-        first = seconds(lambda proof=proof: proof(policy))
-        found = [proof(policy)]
-        later = statistics.median(
-            seconds(lambda proof=proof, found=found: found.append(proof(policy))) for _ in range(PROOFS)
-        )
-        assert not any(each.wrong for each in found)
-        print(
-            f"share {share:g}: {first:.2f} s for all {found[-1].layers + found[-1].later} layers, then"
-            f" {later:.3f} s for {found[-1].layers}: {later / step:.1%} of that step",
-            flush=True,
-        )
+        for share in SHARES:
+            print(cost(SyncProof(llm, share), loaded.model, step), flush=True)
+
+
+def cost(proof: SyncProof, policy: nn.Module, step: float) -> str:
+    """Return what the proofs of an engine cost, as a line; ``step`` is the training of one, seconds."""
+    first = seconds(lambda: proof(policy))
+    found = [proof(policy)]
+    later = statistics.median(seconds(lambda: found.append(proof(policy))) for _ in range(PROOFS))
+    if wrong := [each.text for each in found if each.wrong]:
+        raise AssertionError(f"a healthy engine is said to be wrong: {wrong[0]}")
+    compared, left = found[-1].layers, found[-1].later
+    return (
+        f"{compared} layers compared, {left} of the engine's left: {later:.3f} s, {later / step:.1%} of that"
+        f" step; all layers, at first: {first:.2f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ DAMAGE = {
     "a pass": (lambda t: change(t, lambda a: a["pass.sample"].__setitem__(0, 99)), "pass.sample is no row"),
     "half a pass": (lambda t: change(t, lambda a: a.pop("pass.rank")), "lacks pass.rank"),
     "an empty row": (lambda t: change(t, lambda a: a["row_lengths"].__setitem__(0, 0)), "a row has no token"),
+    "a fact": (lambda t: change(t, facts=set_to("facts", {"clip": {"norm": "much"}})), "facts.clip"),
     "an unknown key": (lambda t: change(t, facts=set_to("rewards", [])), "rewards is wrong"),
     "a text for a list": (lambda t: change(t, facts=set_to("group_id", "0000")), "group_id is wrong"),
     "a number of texts": (lambda t: change(t, facts=set_to("group_id", ["a"])), "one value for each row"),
@@ -264,5 +265,5 @@ def test_why_bisect_and_tokens_read_a_trace(healthy):
     assert bisected.code == 0
     assert "no part differs" in bisected.out
     shown = json.loads(truing("tokens", healthy, "--step", "2", "--sample", "3", "--json").out)
-    assert shown["step"] == 1
+    assert shown["step"] == 2
     assert shown["tokens"][0]["origin"] == "PROMPT"

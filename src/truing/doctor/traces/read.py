@@ -1,8 +1,7 @@
 """A trace as steps: what `truing check` and its like read of another trainer's training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,27 @@ def is_trace(folder: Path) -> bool:
     """Return whether a path has the steps of another trainer: a trace, or a dump."""
     if (folder / "run.json").is_file():
         return False
-    return (folder / head.NAME).is_file() or dump_of(folder) is not None
+    return head.has_trace(folder) or dump_of(folder) is not None
+
+
+@dataclass
+class Reading:
+    """What the steps of a trace have in common, and what earlier ones leave to the next."""
+
+    setup: Setup
+    history: History = field(default_factory=History)
+    texts: dict[str, str] = field(default_factory=dict[str, str])  # of ids
+
+    def step(self, files: Sequence[StepFile]) -> Step:
+        """Return the next step, with the earlier ones."""
+        self.texts |= {i: text for file in files for i, text in file.facts.texts.items()}
+        step = step_of(files, self.setup, self.history)
+        self.history.add(step)
+        return step
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id; its number if no step has a text."""
+        return [self.texts.get(str(i), f"‹{i}›") for i in ids]
 
 
 def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tuple[Step, Decode]]:
@@ -34,17 +53,15 @@ def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tupl
         folder: a trace, or a dump.
         declared: settings by the words of a trace's setup, beside its own.
     """
-    dump, history, texts = _dump(folder), History(), dict[str, str]()
+    dump = _dump(folder)
     if dump is None:
-        setup, steps = head.read_head(folder, declared).setup, _step_files(folder)
+        setup, steps = head.read_head(folder, declared).setup, step_files(folder)
     else:
         setup, _ = declared_setup(declared, dump.reader.trainer, "the declared settings")
         steps = (step.files for step in dump.steps())
+    reading = Reading(setup)
     for files in steps:
-        texts |= {i: text for file in files for i, text in file.facts.texts.items()}
-        step = step_of(files, setup, history)
-        yield step, partial(_decoded, texts)
-        history.add(step)
+        yield reading.step(files), reading.decode
 
 
 def step_of(files: Sequence[StepFile], setup: Setup, history: History) -> Step:
@@ -61,23 +78,39 @@ def trace_notes(folder: Path, declared: Mapping[str, Any] = {}) -> list[str]:
 
 
 def _dump(folder: Path) -> Dump | None:
-    return None if (folder / head.NAME).is_file() else dump_of(folder)
+    return None if head.has_trace(folder) else dump_of(folder)
 
 
-def _decoded(texts: Mapping[str, str], ids: Sequence[int]) -> list[str]:
-    """Return the text of each id; its number if no step has a text."""
-    return [texts.get(str(i), f"‹{i}›") for i in ids]
-
-
-def _step_files(folder: Path) -> Iterator[Sequence[StepFile]]:
-    """Yield the files of each step."""
+def step_paths(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each step of a trace, by the step's number as text, in their order."""
     paths = sorted(folder.glob(PATTERN), key=lambda path: (path.name.partition(".")[0], path.name))
+    return {number: list(of_step) for number, of_step in groupby(paths, key=_number)}
+
+
+def step_files(folder: Path) -> Iterator[Sequence[StepFile]]:
+    """Yield the files of each step of a trace."""
     before = -1
-    for number, of_step in groupby(paths, key=lambda path: path.name.partition(".")[0]):
-        files = [read_step_file(path) for path in of_step]
-        _check_steps(files, number, before)
+    for number, paths in step_paths(folder).items():
+        files = read_step(paths, number, before)
         before = files[0].facts.step
         yield files
+
+
+def read_step(paths: Sequence[Path], number: str, before: int) -> Sequence[StepFile]:
+    """Return the files of a step; raise a RecordError if they are of another, or do not come after one.
+
+    Args:
+        paths: of its files.
+        number: in their names.
+        before: the number of the step before it; −1 without one.
+    """
+    files = [read_step_file(path) for path in paths]
+    _check_steps(files, number, before)
+    return files
+
+
+def _number(path: Path) -> str:
+    return path.name.partition(".")[0]
 
 
 def _check_steps(files: Sequence[StepFile], number: str, before: int) -> None:

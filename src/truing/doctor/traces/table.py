@@ -37,8 +37,9 @@ REASONS = {
     "length": FinishReason.LENGTH,
     "error": FinishReason.ERROR,
     "abort": FinishReason.ERROR,
+    "unknown": FinishReason.UNKNOWN,
 }
-"""Finish reasons of servers and trainers; others are unknown."""
+"""Finish reasons of servers and trainers; without one of these the end of a row follows from its tokens."""
 
 SUPERVISED = ("sft", "rft")
 

@@ -106,12 +106,12 @@ def _facts(
     sampled = ids[streams["origin"] == Origin.SAMPLED]
     stopped = not len(sampled) or int(sampled[-1]) in (setup.stop_ids or ())
     # TRL treats an answer that ends in padding as complete
-    truncated = not stopped and int(ids[-1]) != generated["pad"]
+    otherwise = "unknown" if int(ids[-1]) == generated["pad"] else "length"
     completion, prompt = generated["completions"][row], generated["prompts"][row]
     return RowFacts(
         sample_id=f"{generated['number']}.{row}",
         group_id=f"{generated['number']}.{row // (setup.group_size or 1)}",
-        finish_reason="length" if truncated else "stop",
+        finish_reason="stop" if stopped else otherwise,
         reward=float(generated["rewards"][row]),
         text=completion if isinstance(completion, str) else str(completion[-1].get("content", "")),
         messages=tuple(prompt) if isinstance(prompt, list) else (),

@@ -23,7 +23,7 @@ class RowFacts(NamedTuple):
 
     sample_id: str
     group_id: str
-    finish_reason: str  # stop, or length if it was cut
+    finish_reason: str  # stop, length if it was cut, or unknown
     reward: float = math.nan
     text: str = ""  # as it was graded
     messages: tuple[Message, ...] = ()  # of the prompt

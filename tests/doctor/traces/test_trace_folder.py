@@ -29,7 +29,7 @@ def decode(ids):
 def step(number=1, **facts):
     """Two rows of a prompt token and two sampled ones."""
     tensors = {
-        "token_ids": torch.tensor(sum(ROWS, [])).int(),
+        "token_ids": torch.tensor([*ROWS[0], *ROWS[1]]).int(),
         "row_lengths": torch.tensor([3, 3]).int(),
         "origin": torch.tensor([Origin.PROMPT, Origin.SAMPLED, Origin.SAMPLED] * 2).to(torch.uint8),
         "loss_mask": torch.tensor([0, 1, 1] * 2).to(torch.uint8),

@@ -1,7 +1,7 @@
 """Reads a trace as the pages of the board read a run: columns of numbers, steps, and findings as events."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -17,6 +17,7 @@ from truing.doctor.report.run_summary import TRACE_EVENT
 from truing.doctor.traces.head import Head, read_head
 from truing.doctor.traces.read import Reading, read_step, step_paths
 from truing.doctor.traces.setup_words import words_of
+from truing.doctor.traces.step_file import read_step_file
 from truing.doctor.traces.table import table_of
 from truing.doctor.verdict import Verdict
 from truing.record.events import Event
@@ -28,9 +29,6 @@ from truing.utils.one_thread import one_thread
 READ_SECONDS = 1.0
 """Seconds of reading and judging per refresh. The next ones read the rest."""
 
-Stamps = Mapping[Path, tuple[int, int]]
-"""Size and time of each file."""
-
 
 @dataclass
 class _Judged:
@@ -41,24 +39,28 @@ class _Judged:
     found: Found = field(default_factory=Found)
     lines: list[StepLine] = field(default_factory=list[StepLine])
     paths: list[Sequence[Path]] = field(default_factory=list[Sequence[Path]])  # of each line
+    # size and time of each file
     stamps: dict[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])
     times: dict[int, float] = field(default_factory=dict[int, float])  # when each step was written
 
-    def add(self, number: str, paths: Sequence[Path]) -> None:
+    def add(self, paths: Sequence[Path]) -> None:
         """Read and judge the next step."""
         stamps = _stamps(paths)
         before = self.lines[-1].step + 1 if self.lines else -1
         with one_thread():  # tables of some hundred tokens
-            step = self.reading.step(read_step(paths, number, before))
+            step = self.reading.step(read_step(paths, before))
             self.diagnosis.add(step)
             self.found.add(step)
         self.stamps |= stamps
-        self.times[step.step] = max(time for _, time in stamps.values()) / 1e9
+        self.times[step.step] = max(written for _, written in stamps.values()) / 1e9
         self.paths.append(paths)
         self.lines.append(_line(step, f"{paths[0].name} {stamps}"))
 
-    def events(self) -> list[Event]:
-        """Return the findings as events, in the order of steps, and that it is a trace."""
+    def events(self, created: float) -> list[Event]:
+        """Return the findings as events, in the order of steps, and that it is a trace.
+
+        ``created`` is the time of a trace without a step, seconds since 1970.
+        """
         found = chain.from_iterable(each.findings for each in self.diagnosis.results())
         events = [
             Event(
@@ -68,7 +70,7 @@ class _Judged:
             )
             for each in sorted(found, key=lambda each: each.step)
         ]
-        written = max(self.times.values(), default=0.0)
+        written = max(self.times.values(), default=created)
         return [*events, Event(written, TRACE_EVENT, {"text": f"written by {self.reading.setup.trainer}"})]
 
 
@@ -80,6 +82,7 @@ class TraceReader(IncrementalReader):
         self.head = Head(Setup(), "")
         self.judged = _Judged(Reading(self.head.setup))
         self.unread = 0  # steps
+        self._keep_events()
 
     @property
     def columns(self) -> StepColumns:
@@ -107,23 +110,25 @@ class TraceReader(IncrementalReader):
         """Read and judge new steps for some time; all of them anew if files or settings changed."""
         until, steps = time.monotonic() + READ_SECONDS, step_paths(self.run_dir)
         self.head = read_head(self.run_dir)
-        known = list(steps.items())[: len(self.judged.lines)]
-        stamps = _stamps(list(chain.from_iterable(paths for _, paths in known)))
+        stamps = _stamps(list(chain.from_iterable(steps[: len(self.judged.lines)])))
         begins = self.head.setup != self.judged.reading.setup or stamps != self.judged.stamps
         if begins:
             self.judged = _Judged(Reading(self.head.setup))
         before = len(self.judged.lines)
-        for number, paths in list(steps.items())[before:]:
-            self.judged.add(number, paths)
+        for paths in steps[before:]:
+            self.judged.add(paths)
             if time.monotonic() > until:
                 break
         self.unread = len(steps) - len(self.judged.lines)
         if begins or len(self.judged.lines) > before:
-            self.events = self.judged.events()
+            self._keep_events()
             self.__dict__.pop("_columns", None)
             self.__dict__.pop("run_json", None)
             return True
         return False
+
+    def _keep_events(self) -> None:
+        self.events = self.judged.events(self.run_dir.stat().st_mtime)
 
     def step_row(self, row: int) -> StepLine:
         """Return the numbers of one step by its row."""
@@ -133,9 +138,7 @@ class TraceReader(IncrementalReader):
         """Return a step with its samples, read again."""
         row = self.columns.find(line.stage, line.step)
         assert row is not None
-        before = self.judged.lines[row - 1].step + 1 if row else -1
-        paths = self.judged.paths[row]
-        return table_of(read_step(paths, paths[0].name.partition(".")[0], before), self.head.setup)
+        return table_of([read_step_file(path) for path in self.judged.paths[row]], self.head.setup)
 
 
 def _line(step: Step, version: str) -> StepLine:

@@ -20,7 +20,7 @@ PORT = 8484
 def board(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="[DIR]", help="A run, a trace of another trainer, or a folder with some."),
+        typer.Argument(metavar="[DIR]", help="A run, another trainer's trace, or a folder of them."),
     ] = Path(),
     host: Annotated[
         str, typer.Option(help="Address to listen on; one beyond loopback requires a token.")

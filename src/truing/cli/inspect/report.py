@@ -9,9 +9,7 @@ from truing.terminal.say import say
 
 
 def write_report(
-    run: Annotated[
-        Path, typer.Argument(help="A run directory, or a trace of another trainer; it may go on.")
-    ],
+    run: Annotated[Path, typer.Argument(help="A run, or another trainer's trace; it may go on.")],
     out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, next to the run.")] = None,
 ) -> None:
     """Write the board's pages of RUN as one self-contained HTML file, to send."""

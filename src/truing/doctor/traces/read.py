@@ -81,35 +81,30 @@ def _dump(folder: Path) -> Dump | None:
     return None if head.has_trace(folder) else dump_of(folder)
 
 
-def step_paths(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each step of a trace, by the step's number as text, in their order."""
-    paths = sorted(folder.glob(PATTERN), key=lambda path: (path.name.partition(".")[0], path.name))
-    return {number: list(of_step) for number, of_step in groupby(paths, key=_number)}
+def step_paths(folder: Path) -> list[list[Path]]:
+    """Return the files of each step of a trace, in the order of steps."""
+    paths = sorted(folder.glob(PATTERN), key=lambda path: (_number(path), path.name))
+    return [list(of_step) for _, of_step in groupby(paths, key=_number)]
 
 
 def step_files(folder: Path) -> Iterator[Sequence[StepFile]]:
     """Yield the files of each step of a trace."""
     before = -1
-    for number, paths in step_paths(folder).items():
-        files = read_step(paths, number, before)
+    for paths in step_paths(folder):
+        files = read_step(paths, before)
         before = files[0].facts.step
         yield files
 
 
-def read_step(paths: Sequence[Path], number: str, before: int) -> Sequence[StepFile]:
-    """Return the files of a step; raise a RecordError if they are of another, or do not come after one.
-
-    Args:
-        paths: of its files.
-        number: in their names.
-        before: the number of the step before it; −1 without one.
-    """
+def read_step(paths: Sequence[Path], before: int) -> Sequence[StepFile]:
+    """Return the files of a step; raise a RecordError unless it comes after ``before``; −1 is no step."""
     files = [read_step_file(path) for path in paths]
-    _check_steps(files, number, before)
+    _check_steps(files, _number(paths[0]), before)
     return files
 
 
 def _number(path: Path) -> str:
+    """Return the number of a step in the name of its file."""
     return path.name.partition(".")[0]
 
 

@@ -43,13 +43,13 @@ class _Judged:
     stamps: dict[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])
     times: dict[int, float] = field(default_factory=dict[int, float])  # when each step was written
 
-    def add(self, paths: Sequence[Path]) -> None:
-        """Read and judge the next step."""
+    def add(self, paths: Sequence[Path], final: bool) -> None:
+        """Read and judge the next step; ``final``: it is the last so far, with which trends are judged."""
         stamps = _stamps(paths)
         before = self.lines[-1].step + 1 if self.lines else -1
         with one_thread():  # tables of some hundred tokens
             step = self.reading.step(read_step(paths, before))
-            self.diagnosis.add(step)
+            self.diagnosis.add(step, final)
             self.found.add(step)
         self.stamps |= stamps
         self.times[step.step] = max(written for _, written in stamps.values()) / 1e9
@@ -116,7 +116,7 @@ class TraceReader(IncrementalReader):
             self.judged = _Judged(Reading(self.head.setup))
         before = len(self.judged.lines)
         for paths in steps[before:]:
-            self.judged.add(paths)
+            self.judged.add(paths, paths is steps[-1])
             if time.monotonic() > until:
                 break
         self.unread = len(steps) - len(self.judged.lines)

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from truing.board.data.events import evaluations_at, event_log, startup_findings
 from truing.board.data.run_view import RunView
 from truing.board.views.chart_groups import Chart
@@ -92,20 +95,16 @@ def stage_spans(run_view: RunView) -> list[dict[str, Any]]:
     ``numbers`` are those of all its steps where some lie apart, as in a trace; None if they are consecutive.
     """
     columns = run_view.run.columns
-    spans = list[dict[str, Any]]()
-    for name, start, end in columns.stages:
-        numbers = [int(step) + 1 for step in columns.step[start:end]]
-        apart = numbers[-1] - numbers[0] != end - start - 1
-        spans.append(
-            {
-                "stage": name,
-                "start": start,
-                "end": end,
-                "first": numbers[0],
-                "numbers": numbers if apart else None,
-            }
-        )
-    return spans
+    return [
+        {"stage": name, "start": start, "end": end, **_numbers(columns.step[start:end] + 1)}
+        for name, start, end in columns.stages
+    ]
+
+
+def _numbers(step_n: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the first of the numbers of steps, and all of them if they are not consecutive."""
+    apart = int(step_n[-1] - step_n[0]) != len(step_n) - 1
+    return {"first": int(step_n[0]), "numbers": step_n.tolist() if apart else None}
 
 
 def _limits_by_stage(run_view: RunView) -> dict[str, dict[str, list[dict[str, Any]]]]:

@@ -52,8 +52,8 @@ class Head:
 
 
 def has_trace(folder: Path) -> bool:
-    """Return whether a folder has a trace."""
-    return (folder / NAME).is_file()
+    """Return whether a folder is a trace, and no run."""
+    return (folder / NAME).is_file() and not (folder / "run.json").is_file()
 
 
 def other_lines(others: Mapping[str, str]) -> list[str]:

@@ -212,7 +212,11 @@ function traceTiles(data) {
       tile("steps", count(data.steps), data.at ? `the last is ${data.at[0]} ${data.at[1]}` : ""),
       tile("tokens sampled", count(data.tokens)),
     ),
-    h("p", { class: "quiet" }, "A trace has no evaluations, times or recipe. The page of a step lists its samples."),
+    h(
+      "p",
+      { class: "quiet" },
+      "A trace has no evaluations, times or recipe. The page of a step lists its samples.",
+    ),
   ];
 }
 

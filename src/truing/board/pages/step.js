@@ -129,7 +129,11 @@ function listing(listed, query) {
         { class: "to" },
         h("td", {}, sampleLink(at, each.sample)),
         h("td", { class: "wrap" }, each.task),
-        h("td", {}, each.group ? link(address("group", { ...at, group: each.group }), "compare group") : "–"),
+        h(
+          "td",
+          {},
+          each.group ? link(address("group", { ...at, group: each.group }), "compare group") : "–",
+        ),
         h("td", { class: "number" }, number(each.reward)),
         h(
           "td",

@@ -51,7 +51,6 @@ WRONG = [
     ("compare_tokens", {}),
     ("lab", {}),
     ("hypothesis", {}),
-    ("audit", {}),
     ("rule", {}),
     ("rule", {"code": "XXX999"}),
 ]
@@ -68,7 +67,6 @@ ABSENT = [
     ("compare", {"a": "mini", "b": "maxi"}, "there is no run maxi"),
     ("lab", {"lab": "x"}, "there is no lab x"),
     ("hypothesis", {"lab": "x", "hypothesis": "h01"}, "there is no lab x"),
-    ("audit", {"audit": "x"}, "there is no audit x"),
 ]
 
 

@@ -19,7 +19,7 @@ import psutil
 
 import truing
 from truing.analysis.incremental_reader import IncrementalReader
-from truing.board.data.run_view import RunView
+from truing.board.data.open_runs import open_view
 from truing.record import RunReader, RunWriter, compact
 from truing.types.step_table import StepTable
 
@@ -66,7 +66,7 @@ def main() -> None:
 def write_and_read(run: Path, count: int, chunk: int) -> None:
     """Write ``count`` steps in chunks, and print what writing and reading each chunk takes."""
     table = train_step(run)
-    follower, view = IncrementalReader(run), RunView("run", run, run.parent)
+    follower, view = IncrementalReader(run), open_view("run", run, run.parent)
     print("     steps    write ms/step  follow ms  board ms  read all s  memory MiB")
     with RunWriter(run, resume=True) as writer:
         for first in range(1, count, chunk):
@@ -78,7 +78,7 @@ def write_and_read(run: Path, count: int, chunk: int) -> None:
 
             written = 1000 * seconds(write) / len(steps)
             followed, shown = seconds(follower.refresh), seconds(view.refresh)
-            everything = seconds(lambda: RunView("run", run, run.parent).refresh())
+            everything = seconds(lambda: open_view("run", run, run.parent).refresh())
             gc.collect()
             memory = psutil.Process().memory_info().rss / 2**20
             print(

@@ -39,7 +39,6 @@ WRONG = [
     ("step", RUN),
     ("step", RUN | {"stage": "grpo"}),
     ("step", AT | {"step": "one"}),
-    ("step", AT | {"step": "0"}),
     ("step", AT | {"step": "-1"}),
     ("step", AT | {"step": "1.0"}),
     ("step", AT | {"step": "1" + "0" * 30}),
@@ -51,7 +50,6 @@ WRONG = [
     ("compare_tokens", {}),
     ("lab", {}),
     ("hypothesis", {}),
-    ("audit", {}),
     ("rule", {}),
     ("rule", {"code": "XXX999"}),
 ]
@@ -60,6 +58,7 @@ ABSENT = [
     ("run", {"run": "maxi"}, "there is no run maxi"),
     ("chart", RUN | {"chart": "nothing"}, "there is no chart nothing"),
     ("number", RUN | {"number": "nothing"}, "mini has no metric nothing"),
+    ("step", AT | {"step": "0"}, "mini has no step grpo 0"),
     ("step", AT | {"step": "3"}, "mini has no step grpo 3\n  expected: up to grpo 2"),
     ("step", AT | {"step": "9007199254740992"}, "mini has no step grpo 9007199254740992"),
     ("step", AT | {"stage": "ppo"}, "mini has no step ppo 1\n  expected: sft, grpo"),
@@ -68,7 +67,6 @@ ABSENT = [
     ("compare", {"a": "mini", "b": "maxi"}, "there is no run maxi"),
     ("lab", {"lab": "x"}, "there is no lab x"),
     ("hypothesis", {"lab": "x", "hypothesis": "h01"}, "there is no lab x"),
-    ("audit", {"audit": "x"}, "there is no audit x"),
 ]
 
 

@@ -1,25 +1,18 @@
-"""Labs, hypotheses and audits in the browser: what they say of themselves, and hostile text stays text."""
-
-from dataclasses import replace
+"""Labs and hypotheses in the browser: what they say of themselves, and hostile text stays text."""
 
 import pytest
-from hostile import BYTES, MARKUP
+from hostile import MARKUP
 from labs import CLEAR, HEADER, lab_in, run_of
 from playwright.sync_api import expect
 from test_browser_hostile import check
 from visiting import served
 
-from truing.doctor.postmortem import diagnose_run
-from truing.doctor.report.text import report_facts
-from truing.doctor.traces.version_0 import StepWriter
-from truing.doctor.truing_run import recorded_steps
 from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE
 from truing.lab.run.runner import declare_experiment
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Ledger
 from truing.lab.verdicts.verdict import judge
-from truing.types.step_table import NO_PASSES
 
 EVIL = MARKUP
 FIGURE = "document.querySelector('.js-plotly-plot')"
@@ -31,8 +24,8 @@ HEADERS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, planted):
-    """A lab with an effect, a hypothesis that means harm, and audits of a run with a fault."""
+def folder(tmp_path_factory):
+    """A lab with an effect and a hypothesis that means harm."""
     root = tmp_path_factory.mktemp("labs")
     lab = lab_in(root / "lab", HEADERS)
     evil = lab.hypotheses["h02"].path
@@ -46,13 +39,6 @@ def folder(tmp_path_factory, planted):
     failed = {"metrics": {}, "tasks": {}, "curve": [], "outcome": "crashed", "error": EVIL}
     ledger.write(run_of(lab, first, "changed", 9, 0.0, **failed))
     ledger.close()
-    audit, poor = (
-        StepWriter(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),
-        StepWriter(root / "poor", lambda ids: [""] * len(ids)),
-    )
-    for step in recorded_steps(planted):
-        audit.write(replace(step, samples=[replace(each, sample_id=EVIL) for each in step.samples]))
-        poor.write(replace(step, streams={}, passes=NO_PASSES, metrics={}, facts={}))
     return root
 
 
@@ -123,27 +109,3 @@ def test_the_figures_of_a_lab_follow_the_colours_of_the_page(visit):
     page.wait_for_function(f"(light) => {font} !== light", arg=light[0])
     assert page.evaluate(line) == page.evaluate(font) != light[1]
     page.keyboard.press("d")
-
-
-@pytest.mark.parametrize("name", ["audit", "poor"])
-def test_an_audit_shows_what_the_command_says(visit, folder, name):
-    facts = report_facts(diagnose_run(folder / name))
-    page = visit.go(f"#/audit?audit={name}")
-    findings = page.locator("section.finding")
-    assert findings.count() == len(facts["findings"])
-    for section, each in zip(findings.all(), facts["findings"], strict=True):
-        expect(section).to_contain_text(f"{each['code']} {each['name']}")
-        expect(section.locator("p").first).to_have_text(each["what"])
-        expect(section.locator(".verdict")).to_contain_text(each["verdict"])
-    heads = page.locator("h2").all_inner_texts()
-    counts = {"clean": len(facts["clean"]), "not checked": len(facts["not_checked"])}
-    assert [int(head.split()[0]) for head in heads] == [count for count in counts.values() if count]
-    rows = [tuple(row.locator("td").all_inner_texts()) for row in page.locator("tbody tr").all()]
-    assert rows == [(code, ", ".join(needs)) for code, needs in facts["not_checked"].items()]
-    text = check(page)
-    if name == "audit":
-        assert facts["findings"]
-        assert "<script>window.pwned=1</script>" in text
-        assert r"\u{202e}" in text
-    else:
-        assert rows

@@ -13,6 +13,7 @@ from accelerate.utils import DDPCommunicationHookType
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from trl.trainer.utils import RepeatSampler
 
+from truing.doctor.traces.step_file import check_step_file
 from truing.errors import RecipeError
 from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of, shared_examples
 from truing.integrations.trl.processes import (
@@ -22,7 +23,7 @@ from truing.integrations.trl.processes import (
     ranks_of,
 )
 from truing.integrations.trl.rank_parts import RankPart, joined_facts
-from truing.integrations.trl.rows import Rows
+from truing.integrations.trl.rows import RowFacts, Rows
 
 
 def part(**facts):
@@ -70,6 +71,42 @@ def test_rows_of_a_rank_count_their_share_and_are_sent_alone():
     assert row["new_logprob"].tolist() == [0.0, 1.0, 2.0]
     assert len(pickle.dumps(row)) < 2_000
     assert rows.averaged(1) is rows
+
+
+def row(name, ids, **streams):
+    """A row with its streams."""
+    known = {"token_ids": torch.tensor(ids), "loss_mask": torch.ones(len(ids)).bool()}
+    return RowFacts(name, "g", "stop"), known | streams
+
+
+def step_of_rows(*rows, ranks=None):
+    samples, streams = map(list, zip(*rows, strict=True))
+    found = Rows(samples, streams, [], ranks or [0] * len(rows), list(range(len(rows))))
+    return found.step_file(1, {"lr": 0.1}, {})
+
+
+def test_a_row_that_is_trained_twice_is_there_twice_under_a_name_of_its_own():
+    file = step_of_rows(row("0.1", [5, 6]), row("0.2", [7]), row("0.1", [5, 6]), ranks=[0, 1, 1])
+    assert file.facts.sample_id == ["0.1", "0.2", "0.1 (2)"]
+    assert file.tensors["pass.rank"].tolist() == [0, 1, 1]
+    assert file.tensors["pass.micro_batch"].tolist() == [0, 1, 2]
+    check_step_file(file)
+
+
+def test_a_row_without_a_token_is_left_out():
+    file = step_of_rows(row("a", []), row("b", [5]))
+    assert file.facts.sample_id == ["b"]
+    assert file.lengths == [1]
+    check_step_file(file)
+
+
+def test_origins_that_some_row_lacks_are_made_from_the_mask():
+    known = torch.tensor([0, 5], dtype=torch.uint8)
+    both = row("a", [5, 6], origin=known), row("b", [5, 6], loss_mask=torch.tensor([False, True]))
+    assert step_of_rows(both[0]).facts.origin_source == "roles"
+    file = step_of_rows(*both)
+    assert file.facts.origin_source == "loss_mask"
+    assert file.tensors["origin"].tolist() == [5, 5, 0, 5]
 
 
 A, B = digest_of("a"), digest_of("b")

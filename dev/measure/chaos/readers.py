@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from truing.board.data.run_view import RunView
+from truing.board.data.open_runs import open_view
 from truing.cli.inspect.follow import summary_json
 from truing.distributed.saved_table import SavedTable
 from truing.doctor.postmortem import diagnose_run
@@ -32,7 +32,7 @@ def _tail(run: Path) -> None:
 
 
 def _board(run: Path) -> None:
-    view = RunView("run", run, run.parent)
+    view = open_view("run", run, run.parent)
     view.refresh()
     samples = view.read_samples(10.0)
     if view.problems or samples.unreadable:

@@ -127,14 +127,14 @@ def first_difference(
     shorter = min(counts)
     limit = shorter if max_steps is None else min(max_steps, shorter)
     for index in range(limit):
-        row, other = (run.steps_reader.step_row(index) for run in (first, second))
+        row, other = (run.step_row(index) for run in (first, second))
         if (row.stage, row.step) != (other.stage, other.step):
             places = [f"{each.stage} {each.step + 1}" for each in (row, other)]
             return index, StepDifference(row.stage, row.step, "order of steps", places[0], places[1])
-        if difference := _step_difference(first.reader.table(row), second.reader.table(other)):
+        if difference := _step_difference(first.table(row), second.table(other)):
             return index, difference
     if limit == shorter and counts[0] != counts[1]:
-        longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
+        longer = max((first, second), key=lambda run: len(run.columns)).step_row(shorter)
         return shorter, StepDifference(longer.stage, longer.step, "number of steps", counts[0], counts[1])
     return limit, None
 
@@ -145,11 +145,11 @@ def first_text_difference(
     """Return the first sample of one name and task whose tokens differ, among steps from ``start`` on."""
     end = min(start + max_steps, len(first.columns), len(second.columns))
     for index in range(start, end):
-        pair = [run.steps_reader.step_row(index) for run in (first, second)]
+        pair = [run.step_row(index) for run in (first, second)]
         locations = [(row.stage, row.step) for row in pair]
         if locations[0] != locations[1]:
             return None
-        table, second_table = first.reader.table(pair[0]), second.reader.table(pair[1])
+        table, second_table = first.table(pair[0]), second.table(pair[1])
         second_by_id = {(each.sample_id, each.task_id): i for i, each in enumerate(second_table.samples)}
         for here, sample in enumerate(table.samples):
             there = second_by_id.get((sample.sample_id, sample.task_id))

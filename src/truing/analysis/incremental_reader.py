@@ -11,8 +11,10 @@ from truing.record.events import Event
 from truing.record.lost_steps import lost_steps
 from truing.record.reader import RunReader, has_writer
 from truing.record.step_columns import StepColumns
+from truing.record.step_line import StepLine
 from truing.record.steps_reader import StepsReader, declared_numbers
 from truing.record.store import EVENTS, STEPS
+from truing.types.step_table import StepTable
 from truing.utils.format import with_count
 
 
@@ -47,10 +49,18 @@ class IncrementalReader:
         """The metrics of every step."""
         return self.steps_reader.columns
 
+    def step_row(self, row: int) -> StepLine:
+        """Return the whole record of one step by its row."""
+        return self.steps_reader.step_row(row)
+
+    def table(self, line: StepLine) -> StepTable:
+        """Return a step with its samples, verified by checksum."""
+        return self.reader.table(line)
+
     @property
     def missing_steps(self) -> list[str]:
         """The lines that events.jsonl and steps.jsonl have lost, the latter by stage."""
-        noted = self.steps_reader.step_row(len(self.columns) - 1).events if len(self.columns) else 0
+        noted = self.step_row(len(self.columns) - 1).events if len(self.columns) else 0
         # steps are read after events: what is written may have come between
         known = noted if self.has_writer else len(self.events) + len(self.malformed)
         lost = [f"{EVENTS} lacks {with_count(noted - known, 'line')}: restore it from a copy"]

@@ -124,7 +124,9 @@ def _conclusion(paired: Estimate, differences: Sequence[float]) -> str:
 def seed_note(first: IncrementalReader, second: IncrementalReader) -> str:
     """Return a note about the seeds of two runs: one pair does not generalize over seeds."""
     seeds = [run.run_value("recipe", "seed") for run in (first, second)]
-    if seeds[0] == seeds[1]:
+    if None in seeds:
+        note = "the seeds are not known"
+    elif seeds[0] == seeds[1]:
         note = f"both runs have seed {seeds[0]}: one pair does not generalize to other seeds"
     else:
         note = f"seeds {seeds[0]} and {seeds[1]}: the difference may come from the seeds"

@@ -1,4 +1,4 @@
-"""Writes a run as one self-contained HTML file: the pages of the board with their data."""
+"""Writes a run or a trace as one self-contained HTML file: the pages of the board with their data."""
 
 import base64
 import hashlib
@@ -24,11 +24,14 @@ Question = tuple[str, dict[str, str]]
 
 
 def html_report(run_dir: Path) -> str:
-    """Return the HTML of a run."""
+    """Return the HTML of a run, or of a trace."""
     board = Board(run_dir)
     name = next((each for each, path in board.folders.runs.items() if path == board.folders.root), None)
     if name is None:
         raise RecordError(f"{run_dir} is not a readable run", got="; ".join(board.folders.notes) or None)
+    with board.open_runs.locked(name) as (run_view,):
+        while run_view.unread:
+            run_view.refresh()
     views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
@@ -84,7 +87,10 @@ def _questions(board: Board, name: str) -> Iterator[Question]:
             flagged += [
                 (sample["sample"], sample["token"] or 0) for sample in finding["samples"][:LAST_STEP_SAMPLES]
             ]
-    last = [(span["stage"], span["end"] - span["start"] - 1 + span["first"]) for span in head["spans"][-1:]]
+    last = [
+        (span["stage"], (span["numbers"] or [span["end"] - span["start"] - 1 + span["first"]])[-1])
+        for span in head["spans"][-1:]
+    ]
     for key in last:
         steps.setdefault(key, [])
     for key, samples in steps.items():

@@ -9,7 +9,7 @@ from truing.board.data.discovery import FolderIndex
 from truing.board.data.experiments import Experiments
 from truing.board.data.open_runs import OpenRuns
 from truing.board.data.run_view import RunView
-from truing.board.views import answers, audits, compare, forks, glossary, labs, prompts, rules, step
+from truing.board.views import answers, compare, forks, glossary, labs, prompts, rules, step
 from truing.board.views import run as run_page
 from truing.board.views.overview import Overview
 from truing.errors import BadRequestError, RecordError
@@ -20,7 +20,7 @@ MAX_TRIES = 3
 
 
 class Board:
-    """All runs, labs and audits under one folder."""
+    """All runs, traces and labs under one folder."""
 
     def __init__(self, root: Path) -> None:
         self.folders = FolderIndex(root)
@@ -36,7 +36,6 @@ class Board:
             "hypothesis": lambda q: labs.hypothesis(
                 self._find_folder(self.folders.labs, "lab", q), required_text(q, "hypothesis")
             ),
-            "audit": lambda q: audits.audit_report(self._find_folder(self.folders.audits, "audit", q)),
             "forks": self._on_runs(lambda run, _: forks.forks(run, self.experiments), "run"),
             **{name: self._on_runs(view, "run") for name, view in RUN_VIEWS.items()},
             **{name: self._on_runs(view, "a", "b") for name, view in RUN_PAIR_VIEWS.items()},
@@ -77,7 +76,7 @@ def _chart(run: RunView, query: Query) -> Any:
 
 
 def _step_of(query: Query) -> tuple[str, int]:
-    return required_text(query, "stage"), integer(query, "step", minimum=1)
+    return required_text(query, "stage"), integer(query, "step")  # of a trace from 0
 
 
 RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {

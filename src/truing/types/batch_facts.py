@@ -103,7 +103,7 @@ class Regraded(TypedDict):
     """A rollout that was graded again: its reward, or that of one of its turns."""
 
     sample_id: Text
-    stored: Number
+    stored: NumberOrNaN
     again: NumberOrNaN
     further: NotRequired[list[NumberOrNaN]]  # of a rollout whose second reward differs
     turn: NotRequired[Count]

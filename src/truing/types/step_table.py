@@ -217,6 +217,10 @@ class StepTable(StepNumbers):
             return torch.full((len(self.sample_of_token),), math.nan, dtype=torch.float64)
         return self.tokens[name].double()
 
+    def codes(self, name: str) -> Tensor:
+        """Return a stream of codes or truth values, [N]; 0 where it is missing, as of another trainer."""
+        return self.streams.get(name, torch.zeros(len(self.sample_of_token), dtype=torch.uint8))
+
     def at_first_optimizer_step(self, name: str) -> Tensor:
         """Return a stream of the passes in the first optimizer step: [N] float64, NaN elsewhere."""
         found_N = torch.full((len(self.sample_of_token),), math.nan, dtype=torch.float64)

@@ -19,25 +19,26 @@ def run_in(folder):
     return folder
 
 
-def test_runs_labs_and_audits_are_named_by_their_path(tmp_path):
+def test_runs_labs_and_traces_are_named_by_their_path(tmp_path):
     run_in(tmp_path / "a")
     run_in(tmp_path / "deep/er/b")
     lab_in(tmp_path / "my-lab")
-    (tmp_path / "audits/one").mkdir(parents=True)
-    (tmp_path / "audits/one/000000.step.safetensors").write_bytes(b"")
+    (tmp_path / "traces/one").mkdir(parents=True)
+    (tmp_path / "traces/one/trace.json").write_text("{}")
     index = FolderIndex(tmp_path)
     assert index.runs == {
         "a": tmp_path / "a",
         "deep/er/b": tmp_path / "deep/er/b",
+        "traces/one": tmp_path / "traces/one",
     }
-    assert (list(index.labs), list(index.audits), index.notes) == (["my-lab"], ["audits/one"], [])
+    assert (list(index.labs), index.notes) == (["my-lab"], [])
 
 
 def test_a_folder_without_anything_has_nothing(tmp_path):
     answer = Board(tmp_path).answer("runs", {})
     assert answer == {
         "root": str(tmp_path.resolve()),
-        **{"runs": [], "waiting": 0, "labs": [], "audits": [], "notes": []},
+        **{"runs": [], "waiting": 0, "labs": [], "notes": []},
     }
 
 
@@ -129,14 +130,15 @@ def test_a_link_within_the_folder_is_followed_and_one_of_the_tokenizer_that_lead
     assert list(FolderIndex(tmp_path / "root").runs) == []
 
 
-def test_a_lab_or_an_audit_with_a_link_that_leads_out_is_not_shown(tmp_path):
+def test_a_lab_or_a_trace_with_a_link_that_leads_out_is_not_shown(tmp_path):
     lab_in(tmp_path / "root/lab")
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "root/lab/hypotheses/.h02-other.md").symlink_to(tmp_path / "secret")
-    (tmp_path / "root/audit").mkdir()
-    (tmp_path / "root/audit/000000.step.safetensors").symlink_to(tmp_path / "secret")
+    (tmp_path / "root/trace").mkdir()
+    (tmp_path / "root/trace/trace.json").write_text("{}")
+    (tmp_path / "root/trace/000000.safetensors").symlink_to(tmp_path / "secret")
     index = FolderIndex(tmp_path / "root")
-    assert (index.labs, index.audits, len(index.notes)) == ({}, {}, 2)
+    assert (index.labs, index.runs, len(index.notes)) == ({}, {}, 2)
 
 
 def test_a_folder_that_vanishes_is_reported_and_then_gone(tmp_path):
@@ -199,9 +201,8 @@ def test_no_name_but_one_that_was_found_is_a_run(tmp_path, name):
     for view in ("run", "tasks", "samples"):
         with pytest.raises(RecordError, match="there is no run"):
             board.answer(view, {"run": name})
-    for kind in ("lab", "audit"):
-        with pytest.raises(RecordError, match=f"there is no {kind}"):
-            board.answer(kind, {kind: name})
+    with pytest.raises(RecordError, match="there is no lab"):
+        board.answer("lab", {"lab": name})
 
 
 def test_a_pipe_in_a_run_keeps_nobody_waiting(tmp_path):

@@ -1,6 +1,4 @@
-"""Labs, audits and rules are told as their commands tell them, and markup in them stays text."""
-
-import json
+"""Labs and rules are told as their commands tell them, and markup in them stays text."""
 
 import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
@@ -8,12 +6,8 @@ from labs import HEADER, declared, lab_in, run_of, with_runs
 from truing.board.queries import Board
 from truing.board.views.lab_figures import curves_figure, effects_figure
 from truing.board.views.labs import _escape_html
-from truing.doctor.postmortem import diagnose_run
-from truing.doctor.report.text import report_facts
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
-from truing.doctor.traces.version_0 import StepWriter
-from truing.doctor.truing_run import recorded_steps
 from truing.errors import BadRequestError, TruingError
 from truing.lab.verdicts.verdict import judge
 from truing.utils.jsonl import dump_json
@@ -73,27 +67,6 @@ def test_markup_in_figures_is_text():
         "title": {"text": "&lt;b&gt;x&lt;/b&gt;"},
         "data": [{"name": "a &amp; &lt;i&gt;", "y": [1.0, None]}],
     }
-
-
-def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
-    keeper = StepWriter(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
-    for step in recorded_steps(trained / "mini"):
-        if step.stage == "grpo":
-            keeper.write(step)
-    answer = Board(tmp_path).answer("audit", {"audit": "audit"})
-    assert all(each.pop("why") for each in answer["findings"])
-    assert json.loads(dump_json(answer)) == json.loads(
-        dump_json(report_facts(diagnose_run(tmp_path / "audit")))
-    )
-    assert Board(tmp_path).answer("runs", {})["audits"] == ["audit"]
-
-
-@pytest.mark.parametrize("data", [b"", b"nothing", b"\xff" * 64])
-def test_an_audit_that_cannot_be_read_is_reported(tmp_path, data):
-    (tmp_path / "audit").mkdir()
-    (tmp_path / "audit/000000.step.safetensors").write_bytes(data)
-    with pytest.raises(TruingError):
-        Board(tmp_path).answer("audit", {"audit": "audit"})
 
 
 def test_every_rule_has_a_page_with_all_its_sections(board):

@@ -53,8 +53,8 @@ def test_evaluations_lie_behind_the_steps_that_they_followed(run_board):
 
 def test_stages_have_their_rows_and_the_number_of_their_first_step(run_board):
     assert run_board["spans"] == [
-        {"stage": "sft", "start": 0, "end": 3, "first": 1},
-        {"stage": "grpo", "start": 3, "end": 7, "first": 1},
+        {"stage": "sft", "start": 0, "end": 3, "first": 1, "numbers": None},
+        {"stage": "grpo", "start": 3, "end": 7, "first": 1, "numbers": None},
     ]
     assert (run_board["steps"], run_board["at"], run_board["stages"]) == (
         7,

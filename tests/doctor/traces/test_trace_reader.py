@@ -75,6 +75,7 @@ DAMAGE = {
     "a pass": (lambda t: change(t, lambda a: a["pass.sample"].__setitem__(0, 99)), "pass.sample is no row"),
     "half a pass": (lambda t: change(t, lambda a: a.pop("pass.rank")), "lacks pass.rank"),
     "an empty row": (lambda t: change(t, lambda a: a["row_lengths"].__setitem__(0, 0)), "a row has no token"),
+    "a fact": (lambda t: change(t, facts=set_to("facts", {"clip": {"norm": "much"}})), "facts.clip"),
     "an unknown key": (lambda t: change(t, facts=set_to("rewards", [])), "rewards is wrong"),
     "a text for a list": (lambda t: change(t, facts=set_to("group_id", "0000")), "group_id is wrong"),
     "a number of texts": (lambda t: change(t, facts=set_to("group_id", ["a"])), "one value for each row"),

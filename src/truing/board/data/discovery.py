@@ -1,4 +1,4 @@
-"""Finds runs, labs, audits and experiments under one folder, each named by its relative path.
+"""Finds runs, traces, labs and experiments under one folder, each named by its relative path.
 
 Requests name a folder by this path, which is looked up in the index: no text of a request joins a path.
 Links are not followed, so nothing outside the folder is served.
@@ -12,13 +12,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from truing.doctor.traces.version_0 import FILE_NAME
+from truing.doctor.traces.head import NAME as TRACE
+from truing.doctor.traces.read import PATTERN
 from truing.errors import RecordError
 from truing.lab.forks.plan import PLAN
 from truing.lab.store.lab import CONFIG
 from truing.record.store import ANSWERS, EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 
-Kind = Literal["run", "lab", "audit", "experiment"]
+Kind = Literal["run", "trace", "lab", "experiment"]
 
 RUN_SUBFOLDERS = ("rollouts", "checkpoints", "tokenizer")
 """Subfolders of a run that contain no other run."""
@@ -31,8 +32,8 @@ MAX_FOLDERS = 20_000
 
 OPENED_FILES: Mapping[Kind, tuple[str, ...]] = {
     "run": (ANSWERS, RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
+    "trace": (TRACE, PATTERN),
     "lab": ("*", "hypotheses/*", "experimental-results/ledger", "experimental-results/ledger/*"),
-    "audit": ("*.step.safetensors",),
     "experiment": (PLAN,),
 }
 """Files that are opened of each kind of folder."""
@@ -40,12 +41,11 @@ OPENED_FILES: Mapping[Kind, tuple[str, ...]] = {
 
 @dataclass
 class FolderIndex:
-    """Runs, labs, audits and experiments under ``root`` as of the last ``rescan``."""
+    """Runs, traces, labs and experiments under ``root`` as of the last ``rescan``."""
 
     root: Path
-    runs: dict[str, Path] = field(default_factory=dict)
+    runs: dict[str, Path] = field(default_factory=dict)  # and traces
     labs: dict[str, Path] = field(default_factory=dict)
-    audits: dict[str, Path] = field(default_factory=dict)
     experiments: dict[str, Path] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # omitted folders, with the reason
 
@@ -67,10 +67,11 @@ class FolderIndex:
                 continue
             name = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = name or self.root.name or "/"
-            while name in folders[kind]:  # the root has the name of a subfolder
+            listed = folders["run" if kind == "trace" else kind]
+            while name in listed:  # the root has the name of a subfolder
                 name = f"./{name}"
-            folders[kind][name] = folder
-        self.runs, self.labs, self.audits = folders["run"], folders["lab"], folders["audit"]
+            listed[name] = folder
+        self.runs, self.labs = folders["run"], folders["lab"]
         self.experiments = folders["experiment"]
         self.notes = notes
 
@@ -98,8 +99,8 @@ def _kind(files: Collection[str]) -> Kind | None:
         return "run"
     if CONFIG in files:
         return "lab"
-    if FILE_NAME.format(0) in files:
-        return "audit"
+    if TRACE in files:
+        return "trace"
     return "experiment" if PLAN in files else None
 
 

@@ -4,9 +4,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+from truing.analysis.incremental_reader import IncrementalReader
 from truing.board.data.discovery import FolderIndex
 from truing.board.data.run_view import RunView, run_identity
+from truing.board.data.trace_view import TraceView
+from truing.doctor.traces.head import has_trace
 from truing.errors import RecordError
 from truing.record.malformed import as_record_error
 
@@ -41,8 +45,13 @@ class OpenRuns:
             raise RecordError(f"there is no run {name[:200]} under {self.folders.root}")
         with self._lock:
             if name not in self._opened or self._opened[name].identity != run_identity(path):
-                self._opened[name] = RunView(name, path, self.folders.root)
+                self._opened[name] = open_view(name, path, self.folders.root)
             self._opened.move_to_end(name)
             if len(self._opened) > MAX_OPEN_RUNS:
                 self._opened.popitem(last=False)
             return self._opened[name]
+
+
+def open_view(name: str, path: Path, root: Path) -> RunView:
+    """Return a run, or a trace, below the folder of the board."""
+    return TraceView(name, path, root) if has_trace(path) else RunView(name, IncrementalReader(path), root)

@@ -6,22 +6,28 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import Tokenizer
 
 from truing.analysis.incremental_reader import IncrementalReader
-from truing.board.data.discovery import why_unsafe
+from truing.board.data.discovery import Kind, why_unsafe
 from truing.board.data.texts import SampleTexts
-from truing.config import Recipe, resolve
+from truing.config import PolicyStage, Recipe, resolve
+from truing.config.secrets import toml_without_secrets
+from truing.doctor.evidence import Setup
 from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings
-from truing.doctor.truing_run import recipe_at
+from truing.doctor.traces.head import has_trace
+from truing.doctor.truing_run import recipe_at, setup_of
 from truing.errors import RecordError, TruingError
 from truing.record.malformed import MALFORMED_ERRORS
 from truing.record.sample_columns import SampleColumns, SampleSnapshot
 from truing.record.step_line import StepLine
 from truing.record.store import RUN, STEPS
 from truing.types.step_table import StepTable
+
+SHOWN_FACTS = ("model", "versions", "machine", "sampling_params", "judged")
+"""Facts of run.json that the page shows besides the recipe."""
 
 MAX_CACHED_STEPS = 8
 """Maximum steps whose samples are in memory."""
@@ -30,20 +36,21 @@ MAX_CACHED_STEPS = 8
 class RunView:
     """A run directory with its columns, events and recently read steps. Use it under ``lock``."""
 
-    def __init__(self, name: str, run_dir: Path, root: Path) -> None:
-        self.name, self.root = name, root
-        self.identity = run_identity(run_dir)
-        self.run = IncrementalReader(run_dir)
+    kind: ClassVar[Kind] = "run"
+
+    def __init__(self, name: str, run: IncrementalReader, root: Path) -> None:
+        self.name, self.run, self.root = name, run, root
+        self.identity = run_identity(run.run_dir)
         self.all_findings: list[RecordedFinding] = []  # of all rules
         self._unreadable: list[str] = []  # problems found while reading
         self.lock = threading.RLock()
-        self._sample_columns = SampleColumns(run_dir)
+        self._sample_columns = SampleColumns(run.run_dir)
         self.sample_texts = SampleTexts(self._sample_columns)
         self._tables: OrderedDict[str, StepTable] = OrderedDict()
 
     def refresh(self) -> bool:
         """Read new records and return whether there were any."""
-        if problem := why_unsafe(self.run.run_dir, self.root):
+        if problem := why_unsafe(self.run.run_dir, self.root, self.kind):
             raise RecordError(f"{self.name} contains {problem}; it is not shown")
         if changed := self.run.refresh():
             self.all_findings = recorded_findings(self.run.events)
@@ -70,6 +77,33 @@ class RunView:
         if stage not in self.recipe.stages:
             return f"the recipe in run.json has no stage {stage}"
         return recipe_at(self.recipe, self.run.events, stage, step)
+
+    def policy_setup(self, stage: str, step: int) -> Setup | None:
+        """Return the settings of a step with a policy loss; None of another, or if they are unknown."""
+        recipe = self.recipe_at(stage, step)
+        if isinstance(recipe, str) or not isinstance(recipe.stage(stage), PolicyStage):
+            return None
+        return setup_of(recipe, stage)
+
+    @property
+    def recipe_text(self) -> str:
+        """The text of the recipe, without its secrets; "" without one."""
+        return toml_without_secrets(self.run.reader.recipe())
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Facts that the page shows besides the recipe."""
+        return {name: self.run.run_value(name) for name in SHOWN_FACTS}
+
+    @property
+    def checked(self) -> Mapping[str, Any] | None:
+        """What `truing check` says besides findings; None of a run, which was checked while it trained."""
+        return None
+
+    @property
+    def unread(self) -> int:
+        """Steps that are not read yet: the next refresh goes on."""
+        return 0
 
     @property
     def problems(self) -> list[str]:
@@ -98,7 +132,7 @@ class RunView:
 
     def step_at(self, row: int) -> StepLine:
         """Return the record of a step by its row."""
-        return self.run.steps_reader.step_row(row)
+        return self.run.step_row(row)
 
     def row_index(self, stage: str, number: int) -> int:
         """Return the row of a step by its stage and its number there, from 1."""
@@ -127,7 +161,7 @@ class RunView:
         """Return a step with its samples, verified by checksum."""
         key = step.segment.sha256
         if key not in self._tables:
-            self._tables[key] = self.run.reader.table(step)
+            self._tables[key] = self.run.table(step)
             if len(self._tables) > MAX_CACHED_STEPS:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(key)
@@ -171,8 +205,13 @@ class RunView:
 
 
 def run_identity(run_dir: Path) -> tuple[int, int] | None:
-    """Return inode and time of run.json, which differ for another run; None if it is absent."""
+    """Return inode and time of run.json, which differ for another run; None if it is absent.
+
+    Of a trace the inode of the folder: its trainer may declare its settings anew.
+    """
     try:
+        if has_trace(run_dir):
+            return run_dir.stat().st_ino, 0
         status = (run_dir / RUN).stat()
     except OSError:
         return None

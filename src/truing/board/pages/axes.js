@@ -1,10 +1,15 @@
 // Axes of charts: steps as their stage counts them, and log axes.
 
+// The number of the step of a row of a stage; in a trace steps may lie apart.
+export function numberAt(span, row) {
+  return span.numbers ? span.numbers[Math.round(row) - span.start] : row - span.start + span.first;
+}
+
 // The stage of a step of the run (counted from 1) and its number there; null before the first.
 export function stepAt(x, spans) {
   const row = Math.round(x) - 1;
   const span = spans.findLast((each) => row >= each.start);
-  return span ? { stage: span.stage, step: row - span.start + span.first } : null;
+  return span ? { stage: span.stage, step: numberAt(span, row) } : null;
 }
 
 // The same as text; "around" marks a point that is a mean of many steps.
@@ -39,7 +44,7 @@ export function stepTicks(spans, [low, high, first = low], width) {
     }))
     .filter((each) => each.from <= each.to);
   const alone = seen.length === 1;
-  const number = (x, span) => x - 1 - span.start + span.first;
+  const number = (x, span) => numberAt(span, x - 1);
   const label = (x, span) => (alone ? "" : `${span.stage} `) + number(x, span);
   const letters = Math.max(1, ...seen.map((each) => label(each.to, each).length));
   const apart = ((letters * LETTER + BETWEEN) / width) * (high - low);
@@ -47,8 +52,10 @@ export function stepTicks(spans, [low, high, first = low], width) {
   const ticks = [];
   for (const span of seen) {
     const all = [];
-    for (let n = Math.ceil(number(span.from, span) / step) * step; n <= number(span.to, span); n += step)
-      all.push(n + 1 + span.start - span.first);
+    if (span.numbers) for (let x = span.from; x <= span.to; x += step) all.push(x);
+    else
+      for (let n = Math.ceil(number(span.from, span) / step) * step; n <= number(span.to, span); n += step)
+        all.push(n + 1 + span.start - span.first);
     if (alone && number(span.from, span) === 1) all.unshift(span.from);
     ticks.push(...(all.length ? all : [span.to]).map((x) => ({ x, text: label(x, span) })));
   }

@@ -121,7 +121,8 @@ function tasks(estimate) {
 }
 
 function differencesTable(found) {
-  if (!found.length) return h("p", {}, "None: recipe, model, tasks, versions and machine are the same.");
+  if (!found.length)
+    return h("p", {}, "None: what both record of recipe, model, tasks, versions and machine is the same.");
   return table(
     [["key"], ["first"], ["second"]],
     found.map((each) =>

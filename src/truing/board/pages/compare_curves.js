@@ -1,7 +1,7 @@
 // Charts of several runs: over whole runs, or over one stage with steps counted from its first.
 import { h, number, setChildren } from "./dom.js";
 import { get } from "./api.js";
-import { stepLabel } from "./axes.js";
+import { numberAt, stepLabel } from "./axes.js";
 import { cssColor, escapeMarkup, evaluationTrace, plot, seriesColor } from "./chart.js";
 import { definitions } from "./chart_notes.js";
 
@@ -108,7 +108,7 @@ function cutToStage(series, run, stage) {
   const select = (values) => values && kept.map((i) => values[i]);
   return {
     at: kept.map((i) => escapeMarkup(stepLabel(series.x[i], run.spans))),
-    x: kept.map((i) => series.x[i] - span.start + span.first - 1),
+    x: kept.map((i) => numberAt(span, series.x[i] - 1)),
     y: select(series.y),
     low: select(series.low),
     high: select(series.high),

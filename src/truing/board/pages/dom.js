@@ -116,6 +116,7 @@ export function findingCodes(findings) {
 
 const STATES = {
   undone: "",
+  trace: "",
   running: "running",
   finished: "finished",
   "stopped by a finding": "bad",

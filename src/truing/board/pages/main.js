@@ -12,7 +12,6 @@ import { tasks } from "./prompts.js";
 import { samples } from "./samples.js";
 import { answers } from "./answers.js";
 import { isTyping, keepFocus } from "./focus.js";
-import { audit } from "./audit.js";
 import { glossary } from "./glossary.js";
 
 const PAGES = {
@@ -29,7 +28,6 @@ const PAGES = {
   tasks,
   samples,
   answers,
-  audit,
   glossary,
 };
 const LIVE = {
@@ -204,7 +202,6 @@ const PARENT_PAGE = {
   run: "runs",
   rule: "rules",
   lab: "runs",
-  audit: "runs",
 };
 let pressed = "";
 

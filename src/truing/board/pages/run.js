@@ -2,6 +2,8 @@
 import { count, duration, fixed, h, interval, intervalBounds, link, sampleSize, setChildren } from "./dom.js";
 import { number, plural, stateBadge, table, tile, verdictBadge } from "./dom.js";
 import { address, get, IS_REPORT } from "./api.js";
+import { numberAt } from "./axes.js";
+import { checked } from "./checked.js";
 import { chartGroups, lastStageRange } from "./dashboard.js";
 import { experiment, parentLine } from "./experiment.js";
 import { findings } from "./finding.js";
@@ -26,6 +28,7 @@ export async function run(page, query, context) {
   setChildren(page, navigation, head, drawn, foot);
   let boxes = chartGroups(drawn, () => data, seen);
   context.charts(() => boxes);
+  if (data.unread) context.reload(300);
   context.refresh(async () => {
     const listed = layoutKey(data);
     [data, made] = await asked(query);
@@ -50,6 +53,7 @@ function layoutKey(data) {
 function sectionButtons(data, made, page) {
   const names = [
     "Findings",
+    data.checked ? CHECKED : null,
     data.scorecard.length ? CRITERIA : null,
     made.experiment ? EXPERIMENT : null,
     ...data.rooms.map((each) => each.title),
@@ -65,6 +69,7 @@ function sectionButtons(data, made, page) {
   return names.map((name) => h("button", { onclick: () => jump(name) }, name));
 }
 
+const CHECKED = "Checked";
 const CRITERIA = "Success criteria";
 const EXPERIMENT = "Experiment";
 const EVENTS = "Events";
@@ -90,6 +95,9 @@ function beforeCharts(data, made) {
       { class: "quiet wrap" },
       [data.model, data.device, data.created, data.why].filter(Boolean).join(" · "),
     ),
+    data.unread
+      ? h("p", { class: "quiet", role: "status" }, `${plural(data.unread, "further step")} to judge …`)
+      : null,
     made.parent ? h("p", { class: "quiet wrap" }, forkLine(data.run, made.parent)) : null,
     [data.trouble, made.error].map((each) => (each ? h("div", { class: "error" }, each) : null)),
     h(
@@ -99,7 +107,8 @@ function beforeCharts(data, made) {
         ? [secondGrader(data), findings(data)]
         : [findings(data), secondGrader(data)],
     ),
-    tiles(data),
+    data.checked ? [heading(CHECKED), checked(data.checked)] : null,
+    data.checked ? traceTiles(data) : tiles(data),
     scorecard(data) || "",
     made.experiment ? [heading(EXPERIMENT), experiment(data.run, made.experiment)] : null,
   ];
@@ -121,7 +130,7 @@ function afterCharts(data) {
     log(data),
     data.words.length ? [heading(FIRST_TOKENS), firstTokens(data)] : null,
     heading(CONFIGURATION),
-    h("details", {}, h("summary", {}, "recipe"), h("pre", {}, data.recipe)),
+    data.recipe ? h("details", {}, h("summary", {}, "recipe"), h("pre", {}, data.recipe)) : null,
     Object.entries(data.about).map(([name, value]) =>
       h("details", {}, h("summary", {}, name), h("pre", {}, JSON.stringify(value, null, 2))),
     ),
@@ -137,13 +146,13 @@ function links(data) {
         address("step", {
           run: data.run,
           stage: last.stage,
-          step: last.end - last.start - 1 + last.first,
+          step: numberAt(last, last.end - 1),
         }),
         "last step",
       ),
-    link(address("samples", { run: data.run }), "samples"),
+    !data.checked && link(address("samples", { run: data.run }), "samples"),
     Object.keys(data.evaluations).length && link(address("answers", { run: data.run }), "evaluated answers"),
-    link(address("tasks", { run: data.run }), "prompts"),
+    !data.checked && link(address("tasks", { run: data.run }), "prompts"),
     link(address("compare", { a: data.run }), "compare"),
   ].filter(Boolean);
 }
@@ -163,15 +172,10 @@ function tiles(data) {
         ),
       ]),
     );
-  const reward = data.reward || { mean: null, low: null };
   return h(
     "div",
     { class: "tiles" },
-    tile(
-      "reward, last 10 steps",
-      fixed(reward.mean),
-      reward.low === null ? "" : `95 % ${intervalBounds(reward)}`,
-    ),
+    rewardTile(data),
     evaluations,
     h(
       "div",
@@ -187,6 +191,33 @@ function tiles(data) {
       `${number(data.tokens_per_s)} tokens/s`,
     ),
   );
+}
+
+function rewardTile(data) {
+  const reward = data.reward || { mean: null, low: null };
+  return tile(
+    "reward, last 10 steps",
+    fixed(reward.mean),
+    reward.low === null ? "" : `95 % ${intervalBounds(reward)}`,
+  );
+}
+
+// Of a trace: what it has, and in one line what it has not.
+function traceTiles(data) {
+  return [
+    h(
+      "div",
+      { class: "tiles" },
+      rewardTile(data),
+      tile("steps", count(data.steps), data.at ? `the last is ${data.at[0]} ${data.at[1]}` : ""),
+      tile("tokens sampled", count(data.tokens)),
+    ),
+    h(
+      "p",
+      { class: "quiet" },
+      "A trace has no evaluations, times or recipe. The page of a step lists its samples.",
+    ),
+  ];
 }
 
 function scorecard(data) {

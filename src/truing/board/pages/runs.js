@@ -107,16 +107,6 @@ export async function runs(page, query, { reload, charts }) {
           ),
         ]
       : null,
-    data.audits.length
-      ? [
-          h("h2", {}, "Audits of other trainers"),
-          h(
-            "ul",
-            {},
-            data.audits.map((name) => h("li", {}, link(address("audit", { audit: name }), name))),
-          ),
-        ]
-      : null,
   );
   if (data.waiting) reload(300);
   if (!overlaid.length) return;
@@ -204,6 +194,7 @@ function parent(run) {
 export function progress(run) {
   if (!run.at) return "no step yet";
   const [stage, done, steps] = run.at;
+  if (run.state === "trace") return `${stage} ${done}`; // how many follow is not known
   const fill = h("i", {});
   fill.style.width = `${Math.min(100, (100 * done) / steps)}%`;
   return [

@@ -19,7 +19,7 @@ export async function sample(page, query, context) {
       { class: "row" },
       h("h1", {}, about.sample),
       h("span", { class: "grow" }),
-      link(address("group", { ...question, group: about.group }), "Compare group"),
+      about.group ? link(address("group", { ...question, group: about.group }), "Compare group") : null,
       previousNext(query, data),
     ),
     data.findings.map((each) => finding(each, query.run)),
@@ -39,7 +39,11 @@ export async function sample(page, query, context) {
         about.computed ? "" : "not computed: no loss term has a gradient here",
       ),
       tile("tokens", String(about.length), `${about.sampled} sampled, ${about.trained} trained`),
-      tile("finish reason", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
+      tile(
+        "finish reason",
+        about.finish || about.status || "–",
+        [about.status, about.ended_by && `by ${about.ended_by}`].filter(Boolean).join(", "),
+      ),
       tile("task", about.task, about.family),
     ),
     rightAnswer(about),
@@ -56,13 +60,19 @@ export async function sample(page, query, context) {
       "details",
       {},
       h("summary", {}, "Messages passed to the reward functions"),
-      data.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)]),
+      data.messages.length
+        ? data.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)])
+        : h("pre", {}, "none"),
     ),
     h(
       "details",
       {},
       h("summary", {}, "Sampling parameters"),
-      h("pre", {}, JSON.stringify(about.sampling_params, null, 2)),
+      h(
+        "pre",
+        {},
+        about.sampling_params ? JSON.stringify(about.sampling_params, null, 2) : "not in the trace",
+      ),
     ),
   );
   context.keys(view.keys());

@@ -25,7 +25,8 @@ export async function step(page, query, context) {
       h(
         "span",
         { class: "quiet" },
-        `${data.at} of the run’s ${data.of} steps · loss: ${data.label.replaceAll("_", " ")}`,
+        `${data.at} of ${data.of} steps`,
+        data.label ? ` · loss: ${data.label.replaceAll("_", " ")}` : "",
       ),
       h("span", { class: "grow" }),
       previousNext(query, data),
@@ -89,7 +90,9 @@ function previousNext(query, data) {
 // Samples that are listed before the button for more.
 const FIRST = 20;
 const FINISH = (each) =>
-  each.finish ? `${each.finish}${each.ended_by !== "environment" ? ` (${each.ended_by})` : ""}` : each.status;
+  each.finish
+    ? each.finish + (each.ended_by && each.ended_by !== "environment" ? ` (${each.ended_by})` : "")
+    : each.status;
 
 // The samples of the step; the page Samples has filters.
 function samples(list, every, query) {
@@ -126,7 +129,11 @@ function listing(listed, query) {
         { class: "to" },
         h("td", {}, sampleLink(at, each.sample)),
         h("td", { class: "wrap" }, each.task),
-        h("td", {}, link(address("group", { ...at, group: each.group }), "compare group")),
+        h(
+          "td",
+          {},
+          each.group ? link(address("group", { ...at, group: each.group }), "compare group") : "–",
+        ),
         h("td", { class: "number" }, number(each.reward)),
         h(
           "td",
@@ -160,11 +167,13 @@ function metricsTable(data) {
     .sort((a, b) => b[1] - a[1])
     .filter(([, each]) => each > 0.0005);
   return [
-    h(
-      "p",
-      { class: "quiet" },
-      `${duration(total)}: ${phases.map(([name, each]) => `${name} ${duration(each)}`).join(", ")}`,
-    ),
+    phases.length
+      ? h(
+          "p",
+          { class: "quiet" },
+          `${duration(total)}: ${phases.map(([name, each]) => `${name} ${duration(each)}`).join(", ")}`,
+        )
+      : null,
     table(
       [["metric"], ["value", "number"], ["unit"], ["definition"]],
       data.numbers.map((each) =>

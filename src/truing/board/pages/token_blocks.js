@@ -11,12 +11,15 @@ export function tokenBlocks(turns, start, end) {
         end: turn.start,
         label: i ? "Environment reply and template" : "Prompt",
       });
-    const reward = turn.reward === null ? "" : ` · reward ${number(turn.reward)}`;
+    const known = turn.digest && turn.digest !== `version ${turn.version}`;
+    const digest = known ? ` (${turn.digest.slice(0, 8)})` : "";
+    const weights = turn.digest && `weights version ${turn.version}${digest}`;
+    const reward = turn.reward === null ? "" : `reward ${number(turn.reward)}`;
     found.push({
       start: turn.start,
       end: turn.end,
       turn,
-      label: `Turn ${i + 1} · ${turn.finish} · weights version ${turn.version} (${turn.digest.slice(0, 8)})${reward}`,
+      label: [`Turn ${i + 1}`, turn.finish, weights, reward].filter(Boolean).join(" · "),
     });
     turnEnd = turn.end;
   });

@@ -54,7 +54,7 @@ export function tokenCard(data, t, found, open) {
     h(
       "p",
       {},
-      data.trained[i] ? "trained" : `not trained: ${reason}`,
+      data.trained[i] ? "trained" : `not trained${reason ? `: ${reason}` : ""}`,
       data.clipped[i] ? h("b", {}, " · clipped: zero policy gradient") : "",
     ),
     masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,

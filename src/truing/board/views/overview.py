@@ -16,6 +16,7 @@ from truing.board.data.run_view import RunView, run_identity
 from truing.board.views.findings import finding_json
 from truing.board.views.tokens import shorten_and_count
 from truing.doctor.report.run_summary import RunSummary, run_summary
+from truing.doctor.traces.head import has_trace
 from truing.errors import TruingError
 from truing.record import has_writer
 from truing.record.store import EVENTS, STEPS
@@ -55,7 +56,6 @@ class Overview:
             "runs": sorted(lines, key=lambda each: -each["last"]),
             "waiting": waiting,
             "labs": list(self.folders.labs),
-            "audits": list(self.folders.audits),
             "notes": self.folders.notes,
         }
 
@@ -64,10 +64,12 @@ class Overview:
         stamps = self.stamps()
         self._lines = {name: line for name, line in self._lines.items() if name in stamps}
         for name, stamp in stamps.items():
-            current = name in self._lines and self._lines[name][0] == stamp
+            known, line = self._lines.get(name, ("", {}))
+            current = known == stamp and not line.get("unread")
             if not current and time.monotonic() < deadline:
                 self._lines[name] = stamp, self._line(name)
-        return len(stamps.keys() - self._lines.keys())
+        unread = sum(bool(line.get("unread")) for _, line in self._lines.values())
+        return len(stamps.keys() - self._lines.keys()) + unread
 
     def _line(self, name: str) -> dict[str, Any]:
         """Return the row of a run, or of the error that makes it unreadable."""
@@ -88,7 +90,9 @@ def _stamp(run_dir: Path) -> object:
         return str(error)
 
 
-def _watched_files(run_dir: Path) -> tuple[Path, Path]:
+def _watched_files(run_dir: Path) -> tuple[Path, ...]:
+    if has_trace(run_dir):  # a file that is added changes its folder
+        return (run_dir,)
     return run_dir / STEPS, run_dir / EVENTS
 
 
@@ -101,6 +105,7 @@ def run_line(run_view: RunView) -> dict[str, Any]:
         "created": str(run.run_value("created") or ""),
         "last": max((event.time for event in run.events[-1:]), default=run_view.written_at),
         "steps": len(run.columns),
+        "unread": run_view.unread,
         "device": run_view.device,
         "model": str(run.run_value("model", "name") or ""),
     }

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from truing.board.data.events import evaluations_at, event_log, startup_findings
 from truing.board.data.run_view import RunView
 from truing.board.views.chart_groups import Chart
@@ -10,7 +13,6 @@ from truing.board.views.findings import finding_card
 from truing.board.views.overview import criteria, run_line
 from truing.board.views.second_grader import second_grader
 from truing.board.views.step import ratios_of
-from truing.config.secrets import toml_without_secrets
 from truing.doctor.report.first_steps import first_tokens
 from truing.doctor.report.recorded_findings import recorded_findings, strongest_by_rule
 from truing.errors import RecordError
@@ -19,15 +21,12 @@ from truing.record.malformed import as_record_error
 LISTED_FIRST_TOKENS = 20
 """Steps whose first tokens the page lists, the last of those that have them."""
 
-SHOWN_FACTS = ("model", "versions", "machine", "sampling_params", "judged")
-"""Facts of run.json that the page shows besides the recipe."""
-
 
 def run_head(run_view: RunView) -> dict[str, Any]:
     """Return everything but the charts."""
     run, line, problems = run_view.run, run_line(run_view), run_view.problems
     try:
-        recipe = toml_without_secrets(run.reader.recipe())
+        recipe = run_view.recipe_text
     except RecordError as error:
         recipe, problems = "", [*problems, str(error)]
     try:
@@ -58,7 +57,9 @@ def run_head(run_view: RunView) -> dict[str, Any]:
         "words": first_tokens(run.events)[-LISTED_FIRST_TOKENS:],
         "recipe": recipe,
         "trouble": "\n".join(problems),
-        "about": {name: run.run_value(name) for name in SHOWN_FACTS},
+        "about": run_view.about,
+        "checked": run_view.checked,
+        "unread": run_view.unread,
     }
 
 
@@ -89,12 +90,21 @@ def curves(run_view: RunView) -> dict[str, Any]:
 
 
 def stage_spans(run_view: RunView) -> list[dict[str, Any]]:
-    """Return each stage with its rows and the number of its first step."""
+    """Return each stage with its rows and the number of its first step.
+
+    ``numbers`` are those of all its steps where some lie apart, as in a trace; None if they are consecutive.
+    """
     columns = run_view.run.columns
     return [
-        {"stage": name, "start": start, "end": end, "first": int(columns.step[start]) + 1}
+        {"stage": name, "start": start, "end": end, **_numbers(columns.step[start:end] + 1)}
         for name, start, end in columns.stages
     ]
+
+
+def _numbers(step_n: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the first of the numbers of steps, and all of them if they are not consecutive."""
+    apart = int(step_n[-1] - step_n[0]) != len(step_n) - 1
+    return {"first": int(step_n[0]), "numbers": step_n.tolist() if apart else None}
 
 
 def _limits_by_stage(run_view: RunView) -> dict[str, dict[str, list[dict[str, Any]]]]:

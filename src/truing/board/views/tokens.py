@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from truing.board.data.run_view import RunView
-from truing.config import PolicyStage
-from truing.doctor.truing_run import setup_of
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
 from truing.types.sample import MASKS
@@ -69,9 +67,7 @@ def token_window(run_view: RunView, table: StepTable, index: int, token: int = 0
     ratio_T, clipped_T = _ratio(run_view, table, index)
     numbers = {name: stream[recorded] for name, recorded in NUMBERS.items()}
     numbers |= {"log_ratio": log_ratio(new_T, old_T), "ratio": ratio_T, "kl": kl_k3(new_T, ref_T)}
-    exact = {
-        name: stream_N[whole][part] for name, stream_N in table.streams.items() if name in (*MASKS, *CODES)
-    }
+    exact = {name: table.codes(name)[whole][part] for name in (*MASKS, *CODES)}
     ids = exact["token_ids"].tolist()
     return {
         "start": part.start,
@@ -128,7 +124,7 @@ def sample_json(table: StepTable, index: int, findings: Mapping[str, str] = {}) 
         ],
         "text": shorten_and_count(sample.text),
         "outcome": shorten_and_count(dump_json(sample.outcome).decode()) if sample.outcome else "",
-        "sampling_params": vars(sample.sampling_params),
+        "sampling_params": None if sample.sampling_params is None else vars(sample.sampling_params),
     }
 
 
@@ -137,17 +133,13 @@ def _ratio(run_view: RunView, table: StepTable, index: int) -> tuple[Tensor, Ten
     part = table.part(index)
     log_T = log_ratio(table.stream("new_logprob")[part], table.stream("old_logprob")[part])
     unknown_T = torch.full_like(log_T, math.nan)
-    recipe = run_view.recipe_at(table.stage, table.step)
-    if isinstance(recipe, str) or not isinstance(recipe.stage(table.stage), PolicyStage):
+    setup = run_view.policy_setup(table.stage, table.step)
+    if setup is None or setup.ratio not in ("token", "sequence"):
         return unknown_T, torch.zeros_like(log_T, dtype=torch.bool)
-    setup = setup_of(recipe, table.stage)
     scored_T = table.policy[part] & ~log_T.isnan()
-    assert setup.ratio in ("token", "sequence")
     ratio_T = importance_ratio(log_T[None], scored_T[None], setup.ratio)[0].masked_fill(~scored_T, math.nan)
-    if setup.surrogate != "clip":
+    if setup.surrogate != "clip" or setup.clip_low is None or setup.clip_high is None:
         return ratio_T, torch.zeros_like(scored_T)
-    assert setup.clip_low is not None
-    assert setup.clip_high is not None
     advantage_T = table.stream("advantage")[part]
     return ratio_T, scored_T & clip_mask(ratio_T, advantage_T, setup.clip_low, setup.clip_high)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def bisect_run(
-    run: Annotated[Path, typer.Argument(help="A run directory, or the steps that an audit of TRL saved.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or a trace of another trainer.")],
     stage: Annotated[str | None, typer.Option(help="Stage of the step.")] = None,
     step: Annotated[
         int | None,

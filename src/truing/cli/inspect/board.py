@@ -18,7 +18,10 @@ PORT = 8484
 
 
 def board(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A run, or a folder with runs.")] = Path(),
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="[DIR]", help="A run, another trainer's trace, or a folder of them."),
+    ] = Path(),
     host: Annotated[
         str, typer.Option(help="Address to listen on; one beyond loopback requires a token.")
     ] = "127.0.0.1",

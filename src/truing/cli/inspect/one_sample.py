@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import torch
-
 from truing.analysis.program_calls import call_tree
 from truing.doctor.report.first_steps import first_tokens
 from truing.errors import RecordError
@@ -103,9 +101,8 @@ def token_list(table: StepTable, index: int, texts: Sequence[str]) -> list[dict[
     part = table.part(index)
     numbers = {name: table.stream(recorded)[part] for name, recorded in NUMBERS.items()}
     numbers["ratio"] = (numbers["new"] - numbers["old"]).exp()
-    none = torch.zeros(len(table.sample_of_token), dtype=torch.uint8)  # of another trainer some are unknown
     names = ("token_ids", "origin", "excluded", *MASKS)
-    exact = {name: table.streams.get(name, none)[part].tolist() for name in names}
+    exact = {name: table.codes(name)[part].tolist() for name in names}
     turns = [turn for turn in table.samples[index].turns if turn.call]
     call_of = {t: turn.call for turn in turns for t in range(turn.start, turn.end)}
     return [

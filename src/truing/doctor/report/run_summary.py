@@ -19,12 +19,17 @@ from truing.doctor.report.recorded_findings import RecordedFinding, recorded_fin
 from truing.record.step_columns import StepColumns
 from truing.record.store import ABANDONED, RUN
 
-RunState = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
+RunState = Literal[
+    "running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone", "trace"
+]
 
 RECENT_STEPS = 10
 """Steps in the mean of the reward, and of the pace."""
 
-END_EVENTS = ("finished", "gave_up", "stopped", "resumed")
+TRACE_EVENT = "trace"
+"""The event of another trainer's trace: whether its training goes on is not known."""
+
+END_EVENTS = ("finished", "gave_up", "stopped", "resumed", TRACE_EVENT)
 """Events at the end of a run; the last counts, and a resumed run has not ended."""
 
 STATE_OF_ERROR: Mapping[str, RunState] = {
@@ -58,7 +63,7 @@ class RunSummary:
     findings: tuple[RecordedFinding, ...]  # one for each rule, the strongest first
     facts: tuple[RecordedFinding, ...]  # facts from rules; none is a fault
     incidents: int
-    seconds: float  # of all steps
+    seconds: float  # of all steps; NaN of a trace
     tokens: float  # sampled by the policy
     tokens_per_s: float  # of the last step; NaN before it
     loss: str  # the label of the last loss
@@ -91,7 +96,7 @@ def run_summary(run: IncrementalReader) -> RunSummary:
         findings=strongest_by_rule(recorded_findings(run.events)),
         facts=strongest_by_rule(recorded_findings(run.events, "fact")),
         incidents=sum(event.kind == "incident" for event in run.events),
-        seconds=float(pace_N.sum()),
+        seconds=math.nan if state == "trace" else float(pace_N.sum()),
         tokens=float(np.nansum(columns.column("tokens/sampled"))),
         tokens_per_s=float(columns.column("throughput/tokens_per_s")[-1]) if len(columns) else math.nan,
         loss=columns.loss_label[-1].as_py() if len(columns) else "",
@@ -131,6 +136,8 @@ def _state(run: IncrementalReader) -> tuple[RunState, str]:
     kind, payload = ("", {}) if end is None else (end.kind, end.payload)
     if kind == "finished":
         return "finished", ""
+    if kind == TRACE_EVENT:
+        return "trace", ""
     if run.has_writer:
         return "running", ""
     if kind in ("gave_up", "stopped"):

@@ -51,6 +51,11 @@ class Head:
         return said + [f"the writer says ({count}): {text}" for text, count in self.problems.items()]
 
 
+def has_trace(folder: Path) -> bool:
+    """Return whether a folder is a trace, and no run."""
+    return (folder / NAME).is_file() and not (folder / "run.json").is_file()
+
+
 def other_lines(others: Mapping[str, str]) -> list[str]:
     """Return which settings have no word of a trace: the rules that need them do not run."""
     return [f"declared as other: {name} ({text})" for name, text in others.items()]

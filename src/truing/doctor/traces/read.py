@@ -1,8 +1,7 @@
 """A trace as steps: what `truing check` and its like read of another trainer's training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -10,56 +9,68 @@ from typing import Any
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
 from truing.doctor.report.token_texts import Decode
-from truing.doctor.traces import head, version_0
+from truing.doctor.traces import head
 from truing.doctor.traces.dumps.detect import Dump, dump_of
 from truing.doctor.traces.setup_words import declared_setup
 from truing.doctor.traces.step_file import StepFile, read_step_file
 from truing.doctor.traces.table import is_part, table_of
 from truing.errors import RecordError
-from truing.types.step_table import StepTable
 
 PATTERN = "[0-9]*.safetensors"
 
 
 def is_trace(folder: Path) -> bool:
-    """Return whether a path has the steps of another trainer: a trace, the files of an audit, or a dump."""
+    """Return whether a path has the steps of another trainer: a trace, or a dump."""
     if (folder / "run.json").is_file():
         return False
-    return _is_written_for_us(folder) or dump_of(folder) is not None
+    return head.has_trace(folder) or dump_of(folder) is not None
 
 
-def _is_written_for_us(folder: Path) -> bool:
-    return (folder / head.NAME).is_file() or version_0.is_saved_audit(folder)
+@dataclass
+class Reading:
+    """What the steps of a trace have in common, and what earlier ones leave to the next."""
+
+    setup: Setup
+    history: History = field(default_factory=History)
+    texts: dict[str, str] = field(default_factory=dict[str, str])  # of ids
+
+    def step(self, files: Sequence[StepFile]) -> Step:
+        """Return the next step, with the earlier ones."""
+        self.texts |= {i: text for file in files for i, text in file.facts.texts.items()}
+        step = step_of(files, self.setup, self.history)
+        self.history.add(step)
+        return step
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id; its number if no step has a text."""
+        return [self.texts.get(str(i), f"‹{i}›") for i in ids]
 
 
 def trace_steps(folder: Path, declared: Mapping[str, Any] = {}) -> Iterator[tuple[Step, Decode]]:
     """Yield each step with its earlier ones, and the text of its ids.
 
     Args:
-        folder: a trace, an audit, or a dump.
+        folder: a trace, or a dump.
         declared: settings by the words of a trace's setup, beside its own.
     """
-    if version_0.is_saved_audit(folder):
-        if declared:
-            raise RecordError(
-                f"{folder} has the settings of its trainer", got=", ".join(declared), expected="no others"
-            )
-        yield from version_0.saved_steps(folder)
-        return
-    dump, history, texts = _dump(folder), History(), dict[str, str]()
-    tables = (
-        _tables(folder, head.read_head(folder, declared).setup) if dump is None else _dumped(dump, declared)
-    )
-    for table, setup, new in tables:
-        texts |= new
-        yield Step.of(table, setup, history), partial(_decoded, texts)
-        history.add(table)
+    dump = _dump(folder)
+    if dump is None:
+        setup, steps = head.read_head(folder, declared).setup, step_files(folder)
+    else:
+        setup, _ = declared_setup(declared, dump.reader.trainer, "the declared settings")
+        steps = (step.files for step in dump.steps())
+    reading = Reading(setup)
+    for files in steps:
+        yield reading.step(files), reading.decode
+
+
+def step_of(files: Sequence[StepFile], setup: Setup, history: History) -> Step:
+    """Return the step of some files, with what its trainer declares, and the steps before it."""
+    return Step.of(table_of(files, setup), _of_step(setup, files), history)
 
 
 def trace_notes(folder: Path, declared: Mapping[str, Any] = {}) -> list[str]:
-    """Return what a trace says of itself beside its steps, as lines; none for the files of an audit."""
-    if version_0.is_saved_audit(folder):
-        return []
+    """Return what a trace says of itself beside its steps, as lines."""
     if (dump := _dump(folder)) is None:
         return head.read_head(folder, declared).lines()
     _, others = declared_setup(declared, dump.reader.trainer, "the declared settings")
@@ -67,28 +78,34 @@ def trace_notes(folder: Path, declared: Mapping[str, Any] = {}) -> list[str]:
 
 
 def _dump(folder: Path) -> Dump | None:
-    return None if _is_written_for_us(folder) else dump_of(folder)
+    return None if head.has_trace(folder) else dump_of(folder)
 
 
-def _decoded(texts: Mapping[str, str], ids: Sequence[int]) -> list[str]:
-    """Return the text of each id; its number if no step has a text."""
-    return [texts.get(str(i), f"‹{i}›") for i in ids]
+def step_paths(folder: Path) -> list[list[Path]]:
+    """Return the files of each step of a trace, in the order of steps."""
+    paths = sorted(folder.glob(PATTERN), key=lambda path: (_number(path), path.name))
+    return [list(of_step) for _, of_step in groupby(paths, key=_number)]
 
 
-def _tables(folder: Path, setup: Setup) -> Iterator[tuple[StepTable, Setup, Mapping[str, str]]]:
-    paths = sorted(folder.glob(PATTERN), key=lambda path: (path.name.partition(".")[0], path.name))
+def step_files(folder: Path) -> Iterator[Sequence[StepFile]]:
+    """Yield the files of each step of a trace."""
     before = -1
-    for number, of_step in groupby(paths, key=lambda path: path.name.partition(".")[0]):
-        files = [read_step_file(path) for path in of_step]
-        _check_steps(files, number, before)
+    for paths in step_paths(folder):
+        files = read_step(paths, before)
         before = files[0].facts.step
-        yield table_of(files, setup), _of_step(setup, files), _texts(files)
+        yield files
 
 
-def _dumped(dump: Dump, declared: Mapping[str, Any]) -> Iterator[tuple[StepTable, Setup, Mapping[str, str]]]:
-    setup, _ = declared_setup(declared, dump.reader.trainer, "the declared settings")
-    for step in dump.steps():
-        yield table_of(step.files, setup), _of_step(setup, step.files), _texts(step.files)
+def read_step(paths: Sequence[Path], before: int) -> Sequence[StepFile]:
+    """Return the files of a step; raise a RecordError unless it comes after ``before``; −1 is no step."""
+    files = [read_step_file(path) for path in paths]
+    _check_steps(files, _number(paths[0]), before)
+    return files
+
+
+def _number(path: Path) -> str:
+    """Return the number of a step in the name of its file."""
+    return path.name.partition(".")[0]
 
 
 def _check_steps(files: Sequence[StepFile], number: str, before: int) -> None:
@@ -110,7 +127,3 @@ def _of_step(setup: Setup, files: Sequence[StepFile]) -> Setup:
     from_mask = next((each for each in ("loss_mask", "sampled_mask") if each in sources), "")
     setup = replace(setup, origin_source=from_mask)
     return replace(setup, aggregation=None, plain=None) if is_part(files) else setup
-
-
-def _texts(files: Sequence[StepFile]) -> dict[str, str]:
-    return {i: text for file in files for i, text in file.facts.texts.items()}

@@ -22,7 +22,7 @@ ADVANTAGES = ("group", "group_population", "batch", "none", "loo", "loo_scaled",
 
 AGGREGATIONS = (
     *("token_mean", "rank_token_mean", "micro_batch_token_mean", "token_sum"),
-    *("sequence_mean", "sequence_sum", "sequence_total", "prompt_mean"),
+    *("sequence_mean", "sequence_sum", "sequence_total", "prompt_mean", "generation_token_mean"),
 )
 
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ SAME = {
 }
 """Words of verl, with ours."""
 
-NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source", "generation_micro_batches")
+NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source")
 """Fields of ``Setup`` that no trace declares: what it is read from says them."""
 
 OF_THE_LOSS = (
@@ -66,11 +66,16 @@ OF_THE_LOSS = (
 NAMES = tuple(item.name for item in fields(Setup) if item.name not in NOT_DECLARED)
 
 RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("clip_low", "gamma", "lam"), (0.0, 1.0)),
-    **dict.fromkeys(("group_size", "inner_steps", "max_new_tokens", "rollouts"), (1.0, 1e9)),
+    **dict.fromkeys(("gamma", "lam"), (0.0, 1.0)),
+    **dict.fromkeys(
+        ("group_size", "inner_steps", "max_new_tokens", "rollouts", "generation_micro_batches"), (1.0, 1e9)
+    ),
     **dict.fromkeys(("bos_id",), (-1.0, 2**31)),
     **dict.fromkeys(
-        ("advantage_eps", "clip_high", "max_ratio", "learning_rate", "max_grad_norm", "value_clip"),
+        (
+            *("advantage_eps", "clip_low", "clip_high", "max_ratio", "learning_rate"),
+            *("max_grad_norm", "value_clip"),
+        ),
         (0.0, 1e9),
     ),
     "dual_clip": (1.0, 1e9),
@@ -118,6 +123,12 @@ def declared_setup(words: Mapping[str, Any], producer: str, where: str) -> tuple
             got=shorten(repr(first["input"])),
             expected=first["msg"],
         ) from error
+
+
+def words_of(setup: Setup) -> dict[str, Any]:
+    """Return the words that declare a setup: ``declared_setup`` returns it again."""
+    nothing, _ = declared_setup({}, setup.trainer, "")
+    return {name: getattr(setup, name) for name in NAMES if getattr(setup, name) != getattr(nothing, name)}
 
 
 def _check_ranges(known: Mapping[str, Any], where: str) -> None:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from truing.errors import RecordError
+from truing.types.facts import Facts
 from truing.types.sample import FLOAT_STREAMS
 from truing.types.step_table import PASS_STREAMS
 from truing.types.token import Origin
@@ -70,8 +71,11 @@ class StepFacts(BaseModel):
     text: Texts | None = None
     finish_reason: Texts | None = None
     version: list[Integer] | None = None
+    weights: Texts | None = None
+    messages: list[list[dict[str, Any]]] | None = None
     reward_parts: dict[str, list[AnyNumber]] = {}
     numbers: dict[str, AnyNumber] = {}
+    facts: Facts = Field(default_factory=Facts)
     totals: Totals | None = None
     texts: dict[str, str] = {}
 

@@ -21,9 +21,10 @@ from truing.metrics.step import (
     token_metrics,
     value_metrics,
 )
+from truing.types.facts import Facts
 from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import FinishReason, Status
-from truing.types.step_table import PASS_COLUMNS, Passes, StepNumbers, StepTable, starts_of
+from truing.types.step_table import PASS_COLUMNS, Passes, StepTable, starts_of
 from truing.types.token import Origin
 
 LOGPROBS = ("sampler_logprob", "old_logprob", "ref_logprob")
@@ -36,8 +37,9 @@ REASONS = {
     "length": FinishReason.LENGTH,
     "error": FinishReason.ERROR,
     "abort": FinishReason.ERROR,
+    "unknown": FinishReason.UNKNOWN,
 }
-"""Finish reasons of servers and trainers; others are unknown."""
+"""Finish reasons of servers and trainers; without one of these the end of a row follows from its tokens."""
 
 SUPERVISED = ("sft", "rft")
 
@@ -64,10 +66,11 @@ def table_of(files: Sequence[StepFile], setup: Setup) -> StepTable:
         _sample(rows, i, streams["token_ids"][a:b], origin[a:b], setup)
         for i, (a, b) in enumerate(pairwise(starts))
     ]
-    first = files[0].facts
-    numbers = StepNumbers(stage=setup.algo or "train", step=first.step - 1, metrics=_numbers(files))
     table = StepTable(
-        **vars(numbers),
+        stage=setup.algo or "train",
+        step=files[0].facts.step - 1,
+        metrics=_numbers(files),
+        facts=_facts(files),
         samples=samples,
         starts=starts,
         streams={name: each for name, each in streams.items() if not _is_empty(each)},
@@ -136,8 +139,13 @@ def _sample(rows: _Rows, row: int, ids: Tensor, origin: Tensor, setup: Setup) ->
     length = int(chosen[0]) if len(chosen) else len(ids)
     digest = hashlib.sha256(repr(ids[:length].tolist()).encode()).hexdigest()[:16]
     version = file.facts.version[i] if file.facts.version else None
-    turns = _turns(ids, origin, setup, REASONS.get(rows.text("finish_reason", row) or ""), version)
-    cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH
+    weights = rows.text("weights", row)  # "" is unknown
+    if weights is None:
+        weights = "" if version is None else f"version {version}"
+    reason = REASONS.get(rows.text("finish_reason", row) or "")
+    turns = _turns(ids, origin, setup, reason, (version or 0, weights))
+    # a demonstration has no finish reason of its own
+    cut = bool(turns) and FinishReason.LENGTH in (reason, turns[-1].finish_reason)
     name = rows.names[row]
     prompt = rows.text("prompt_id", row) or digest
     return SampleFacts(
@@ -155,6 +163,7 @@ def _sample(rows: _Rows, row: int, ids: Tensor, origin: Tensor, setup: Setup) ->
         truncated=cut,
         status=Status.TRUNCATED if cut else Status.DONE if _ended(turns) else "",
         text=rows.text("text", row) or "",
+        messages=tuple(file.facts.messages[i]) if file.facts.messages else (),
     )
 
 
@@ -164,9 +173,17 @@ def _ended(turns: Sequence[TurnSpan]) -> bool:
 
 
 def _turns(
-    ids: Tensor, origin: Tensor, setup: Setup, reason: FinishReason | None, version: int | None
+    ids: Tensor, origin: Tensor, setup: Setup, reason: FinishReason | None, weights: tuple[int, str]
 ) -> tuple[TurnSpan, ...]:
-    """Return the runs of tokens that the policy chose; ``reason`` is that of the last."""
+    """Return the runs of tokens that the policy chose.
+
+    Args:
+        ids: of the row, [T].
+        origin: of its tokens, [T].
+        setup: the declared settings.
+        reason: for which the last run ended; None is unknown.
+        weights: version and digest of those that sampled.
+    """
     runs, at = list[tuple[int, int]](), 0
     for kind, run in groupby(origin.tolist()):
         length = len(list(run))
@@ -184,8 +201,7 @@ def _turns(
             ended = FinishReason.LENGTH
         if last and reason is not None and not demonstrated:
             ended = reason
-        digest = "" if version is None else f"version {version}"  # "" is unknown
-        turns.append(TurnSpan(start, end, ended, version or 0, digest))
+        turns.append(TurnSpan(start, end, ended, *weights))
     return tuple(turns)
 
 
@@ -224,6 +240,14 @@ def _numbers(files: Sequence[StepFile]) -> dict[str, float]:
         theirs |= {without_prefix(name): value for name, value in file.facts.numbers.items()}
     trainer = trainer_of(theirs.keys())
     return {ours_of(trainer, name) or name: value for name, value in theirs.items()}
+
+
+def _facts(files: Sequence[StepFile]) -> Facts:
+    """Return what the trainer's audit measured; of a fact that several files have, the first one."""
+    facts = Facts()
+    for file in reversed(files):
+        facts |= file.facts.facts
+    return facts
 
 
 def _derived(table: StepTable) -> dict[str, float]:

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,12 +19,13 @@ from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.facts.id_comparison import alignment_metric, compare_ids
-from truing.doctor.facts.sampler_mismatch import sampler_mismatch
 from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
-from truing.doctor.traces.version_0 import StepWriter
+from truing.doctor.traces.read import step_of
+from truing.doctor.traces.step_file import StepFile
+from truing.doctor.traces.write import TraceFolder
 from truing.doctor.verdict import Finding, Verdict
 from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of
 from truing.integrations.trl.forward_check import plain_facts
@@ -48,7 +48,6 @@ from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditBudget
 from truing.types.batch_facts import Batch
 from truing.types.facts import Facts
 from truing.types.sampling_params import SamplingParams
-from truing.types.step_table import StepNumbers
 
 CLIP_METHOD = "clip_grad_norm_"
 
@@ -86,7 +85,7 @@ class Audit(ABC):
         self.trainer, self.setup, self.sampling_params, self.stop = trainer, setup, sampling_params, stop
         self.ranks = ranks_of(trainer)
         self.diagnosis = Diagnosis(select_rules(select, ignore))
-        self.step_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
+        self.trace = self.ranks.together("the folder of an audit", lambda: self._trace(out))
         self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
         self.compares_examples = False  # set when training begins
         self.last_tasks: set[str] = set()  # digests of the prompts of the last batch
@@ -125,16 +124,16 @@ class Audit(ABC):
         if self.ranks.size > 1 and not self.compares_examples:
             yield EXAMPLES_NOT_CHECKED, "yellow"
 
-    def _writer(self, out: Path | None) -> StepWriter | None:
-        """Return the writer of steps, on the first rank."""
+    def _trace(self, out: Path | None) -> TraceFolder | None:
+        """Return the trace that is written, on the first rank."""
         if out is None or not self.ranks.is_first:
             return None
-        return StepWriter(out, token_decoder(self.tokenizer))
+        return TraceFolder(out, self.setup, token_decoder(self.tokenizer))
 
     @property
     def target(self) -> str:
         """Return the argument for `truing check`: the folder of stored steps, or RUN."""
-        return "RUN" if self.step_writer is None else str(self.step_writer.folder)
+        return "RUN" if self.trace is None else str(self.trace.folder)
 
     @property
     @abstractmethod
@@ -144,10 +143,6 @@ class Audit(ABC):
     @abstractmethod
     def rows(self, done: int) -> Rows:
         """Return the rows of this rank since the last step."""
-
-    def metrics(self, rows: Rows) -> dict[str, float]:
-        """Return metrics of a step, by Truing's names."""
-        return {}
 
     def examples(self, rows: Rows) -> dict[str, Example]:
         """Return the example of each row of this rank by the row's name."""
@@ -182,16 +177,17 @@ class Audit(ABC):
         """Return facts that need the rows of all ranks."""
         return {}
 
-    def step(self, done: int, rows: Rows) -> Step:
-        """Return the optimizer step of these rows as the doctor's ``Step``."""
+    def step_file(self, done: int, rows: Rows) -> StepFile:
+        """Return the optimizer step of these rows as a step of a trace."""
         ids = compare_ids(rows.pairs)
-        metrics = self.numbers | self.metrics(rows) | alignment_metric(ids)
         facts = Facts(**self.facts)
         if ids["first"]:
             facts["ids"] = ids
-        table = rows.table(StepNumbers(self.stage, done, metrics, facts))
-        table = replace(table, metrics={**table.metrics, **sampler_mismatch(table)})
-        return Step.of(table, self.setup, self.history)
+        return rows.step_file(done + 1, self.numbers | alignment_metric(ids), facts)
+
+    def step(self, file: StepFile) -> Step:
+        """Return a step of a trace as the doctor judges it."""
+        return step_of([file], self.setup, self.history)
 
     def averaged_rows(self, done: int) -> Rows:
         """Return the rows of this rank, with token gradients of the average over ranks."""
@@ -227,9 +223,10 @@ class Audit(ABC):
     def _judge(self, done: int, parts: Sequence[RankPart]) -> list[Finding]:
         """Return the findings in the step of all ranks, and print new ones."""
         self.facts = joined_facts(parts) | self.facts_of_all(parts) | rank_facts(parts, self.example_counts)
-        step = self.step(done, joined(part.rows for part in parts))
-        if self.step_writer is not None:
-            self.step_writer.write(step)
+        file = self.step_file(done, joined(part.rows for part in parts))
+        if self.trace is not None:
+            self.trace.write(file, self.setup)
+        step = self.step(file)
         findings = self.diagnosis.add(step)
         for each in findings:
             if (each.code, each.claim.verdict) not in self.reported:
@@ -248,7 +245,7 @@ class Audit(ABC):
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
         with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward
-            step = self.step(done, self.averaged_rows(done))
+            step = self.step(self.step_file(done, self.averaged_rows(done)))
             self.facts["plain"] = plain_facts(
                 model,
                 step,

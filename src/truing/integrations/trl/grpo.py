@@ -14,7 +14,7 @@ from truing.doctor.evidence import Setup
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of
-from truing.integrations.trl.grpo_rows import GENERATION_KEY, loss_tokens, metrics_of, rows_of, unpadded
+from truing.integrations.trl.grpo_rows import GENERATION_KEY, loss_tokens, rows_of, unpadded
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.rank_parts import RankPart
 from truing.integrations.trl.rng_state import rng_preserved, rng_state_of
@@ -132,10 +132,6 @@ class GrpoAudit(Audit):
     def rows(self, done: int) -> Rows:
         """Return the rows of this rank since the last step."""
         return rows_of(self.micro_batches, self.setup, done)
-
-    def metrics(self, rows: Rows) -> dict[str, float]:
-        """Return metrics of a step, by Truing's names."""
-        return metrics_of(rows.samples, rows.streams)
 
     def examples(self, rows: Rows) -> dict[str, Example]:
         """Return the prompt of each row: its group, its generation and its digest."""

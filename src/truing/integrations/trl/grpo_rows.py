@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -10,11 +9,8 @@ from torch import Tensor
 
 from truing.doctor.evidence import Setup
 from truing.doctor.facts.id_comparison import IdPair
-from truing.integrations.trl.example_counts import digest_of
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
-from truing.integrations.trl.rows import Rows
-from truing.types.sample import SampleFacts, TurnSpan
-from truing.types.status import FinishReason
+from truing.integrations.trl.rows import RowFacts, Rows
 from truing.types.token import Origin
 
 GENERATION_KEY = "truing_generated"
@@ -43,26 +39,9 @@ def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, done: int
     return rows
 
 
-def metrics_of(rows: Sequence[SampleFacts], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return metrics of a step, by Truing's names."""
-    rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
-    rewards = rewards[~rewards.isnan()]
-    lengths = [sum(turn.end - turn.start for turn in row.turns) for row in rows]
-    metrics = {
-        "length/mean": sum(lengths) / len(lengths),
-        "truncated/share": sum(row.truncated for row in rows) / len(rows),
-    }
-    advantages = [each["advantage"].nan_to_num().abs().max() for each in streams if len(each["advantage"])]
-    if advantages:
-        metrics["advantage/max_abs"] = float(torch.stack(advantages).max())
-    if len(rewards) > 1:
-        metrics |= {"reward/mean": float(rewards.mean()), "reward/std": float(rewards.std())}
-    return metrics
-
-
 def _row(
     micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any], since: int
-) -> tuple[SampleFacts, dict[str, Tensor], list[IdPair]]:
+) -> tuple[RowFacts, dict[str, Tensor], list[IdPair]]:
     """Return a row, its streams, and the pair of its sampled and trained ids, if they are known."""
     inputs = micro.inputs
     prompt = inputs["prompt_ids"][b][inputs["prompt_mask"][b].bool()]
@@ -85,15 +64,11 @@ def _row(
     streams = {
         "token_ids": torch.cat([prompt, completion[:length]]),
         "origin": torch.cat([head, origin[:length]]).to(torch.uint8),
-        "policy_mask": with_prompt(mask & tool, False),
-        "supervised_mask": torch.zeros(start + length, dtype=torch.bool),
+        "loss_mask": with_prompt(mask & tool, False),
     }
-    streams["kl_mask"] = streams["policy_mask"]
     advantage = inputs["advantages"][b]
     per_token = advantage.expand(len(mask)) if advantage.dim() == 0 else advantage
-    streams["advantage"] = with_prompt(per_token.double(), math.nan).masked_fill(
-        ~streams["policy_mask"], math.nan
-    )
+    streams["advantage"] = with_prompt(per_token.float(), math.nan)
     tables = {
         "new_logprob": micro.logprob,
         "old_logprob": inputs.get("old_per_token_logps", micro.logprob),
@@ -104,65 +79,44 @@ def _row(
     }
     for name, table in tables.items():
         if table is not None:
-            streams[name] = with_prompt(table[b].double(), math.nan)
-    if "sampler_logprob" in streams:  # TRL fills it with 0 where nothing is sampled
-        filled = (streams["origin"] != Origin.SAMPLED) & (streams["sampler_logprob"] == 0)
-        streams["sampler_logprob"] = streams["sampler_logprob"].masked_fill(filled, math.nan)
+            streams[name] = with_prompt(table[b].float(), math.nan)
     unscored = ~with_prompt(mask, False)  # the forward does not attend to them
     for name in {"new_logprob", "old_logprob", "ref_logprob", "entropy"} & set(streams):
         streams[name] = streams[name].masked_fill(unscored, math.nan)
     if micro.token_gradient is not None:
-        outside = ~(streams["policy_mask"] | (streams["token_gradient"].nan_to_num() != 0))
+        outside = ~(streams["loss_mask"] | (streams["token_gradient"].nan_to_num() != 0))
         streams["token_gradient"] = streams["token_gradient"].masked_fill(outside, math.nan)
-    facts = _doctor_row(row, setup, generated, streams, start, since)
+    facts = _facts(row, setup, generated, streams, since)
     trained = streams["token_ids"][: start + known].tolist()
     pairs = [] if drawn is None else [IdPair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
     return facts, streams, pairs
 
 
-def _doctor_row(
+def _facts(
     row: int,
     setup: Setup,
     generated: Mapping[str, Any],
     streams: Mapping[str, Tensor],
-    start: int,
     since: int,
-) -> SampleFacts:
+) -> RowFacts:
+    """Return what is known of a row; ``since`` counts optimizer steps since the weights that sampled it."""
     # in a later optimizer step of its generation, older weights are right
     version, weights = (generated["version"], "") if since else generated["sampler"]
-    ids, origin = streams["token_ids"].tolist(), streams["origin"].tolist()
-    digest = digest_of(ids[:start])
-    turns, at = [], 0
-    for kind, run in groupby(origin):
-        length = len(list(run))
-        if kind == Origin.SAMPLED:
-            stopped = ids[at + length - 1] in (setup.stop_ids or ())
-            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-            turns.append(TurnSpan(at, at + length, reason, version, weights))
-        at += length
-    completion = generated["completions"][row]
-    text = completion if isinstance(completion, str) else str(completion[-1].get("content", ""))
-    prompt = generated["prompts"][row]
-    messages = tuple(prompt) if isinstance(prompt, list) else ()
+    ids = streams["token_ids"]
+    sampled = ids[streams["origin"] == Origin.SAMPLED]
+    stopped = not len(sampled) or int(sampled[-1]) in (setup.stop_ids or ())
     # TRL treats an answer that ends in padding as complete
-    truncated = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH and ids[-1] != generated["pad"]
-    name = f"{generated['number']}.{row}"
-    return SampleFacts(
-        sample_id=name,
-        rollout_id=name,
+    otherwise = "unknown" if int(ids[-1]) == generated["pad"] else "length"
+    completion, prompt = generated["completions"][row], generated["prompts"][row]
+    return RowFacts(
+        sample_id=f"{generated['number']}.{row}",
         group_id=f"{generated['number']}.{row // (setup.group_size or 1)}",
-        task_id=digest,
-        family="",
-        prompt_hash=digest,
-        prompt_length=start,
-        turns=tuple(turns),
-        sampling_params=None,
+        finish_reason="stop" if stopped else otherwise,
         reward=float(generated["rewards"][row]),
-        reward_parts={},
-        status="truncated" if truncated else "done",
-        truncated=truncated,
-        text=text,
-        messages=messages,
+        text=completion if isinstance(completion, str) else str(completion[-1].get("content", "")),
+        messages=tuple(prompt) if isinstance(prompt, list) else (),
+        version=version,
+        weights=weights,
     )
 
 

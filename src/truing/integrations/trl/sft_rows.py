@@ -2,20 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, groupby, pairwise, zip_longest
+from itertools import accumulate, chain, pairwise, zip_longest
 
 import torch
 from torch import Tensor
 
 from truing.doctor.facts.id_comparison import IdPair
 from truing.integrations.trl.demonstrations import IDS_KEY, LENGTHS_KEY, ORIGINS_KEY, UNKNOWN
-from truing.integrations.trl.example_counts import digest_of
 from truing.integrations.trl.micro_batch import IGNORE_INDEX, RecordedMicroBatch
-from truing.integrations.trl.rows import Rows
-from truing.types.sample import SampleFacts, TurnSpan
-from truing.types.sampling_params import RAW
-from truing.types.status import FinishReason
-from truing.types.token import Origin
+from truing.integrations.trl.rows import RowFacts, Rows
 
 
 def rows_of_demonstrations(
@@ -65,15 +60,14 @@ def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     ids, labels = micro.inputs["input_ids"][b], micro.inputs["labels"][b]
     trained = labels != IGNORE_INDEX
     trained[:1] = False  # the first token is never predicted
-    none = torch.zeros_like(trained)
-    streams = {"token_ids": ids, "supervised_mask": trained, "policy_mask": none, "kl_mask": none}
+    streams = {"token_ids": ids, "loss_mask": trained}
     for name, table in (
         ("new_logprob", micro.logprob),
         ("entropy", micro.entropy),
         ("token_gradient", micro.token_gradient),
     ):
         if table is not None:
-            shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
+            shifted = torch.cat([torch.zeros(1), table[b].float()])
             known = trained | (shifted != 0) if name == "token_gradient" else trained
             streams[name] = shifted.masked_fill(~known, math.nan)
     return streams
@@ -120,36 +114,6 @@ def _split(rows: Sequence[list[int]], lengths: Sequence[int]) -> list[list[int]]
     return [ids[a:b] for a, b in pairwise(cuts)]
 
 
-def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> SampleFacts:
-    ids, trained = streams["token_ids"], streams["supervised_mask"]
-    demo = streams["origin"] == Origin.DEMO if "origin" in streams else trained
-    turns = _turns(demo.tolist())
-    prompt = turns[0].start if turns else len(ids)
-    digest = digest_of(ids[:prompt].tolist())
-    return SampleFacts(
-        sample_id=name,
-        rollout_id=name,
-        group_id=name,
-        task_id=digest,
-        family="",
-        prompt_hash=digest,
-        prompt_length=prompt,
-        turns=turns,
-        sampling_params=RAW,
-        reward=math.nan,
-        reward_parts={},
-        status="done",
-        truncated=limit is not None and len(ids) >= limit,
-        text="",
-    )
-
-
-def _turns(demo: Sequence[bool]) -> tuple[TurnSpan, ...]:
-    """Return the spans of demonstrated tokens."""
-    turns, start = list[TurnSpan](), 0
-    for is_demo, tokens in groupby(demo):
-        end = start + len(list(tokens))
-        if is_demo:
-            turns.append(TurnSpan(start, end, FinishReason.DEMO, 0, ""))
-        start = end
-    return tuple(turns)
+def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> RowFacts:
+    cut = limit is not None and len(streams["token_ids"]) >= limit
+    return RowFacts(sample_id=name, group_id=name, finish_reason="length" if cut else "stop")

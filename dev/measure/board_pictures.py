@@ -9,7 +9,7 @@ import argparse
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,13 @@ def main() -> None:
         for name, make in RUNS.items():
             if not (root / name).exists():
                 make(root / name)
-        take(root, given.out)
+        take(root, given.out, SHOTS)
 
 
-def take(root: Path, out: Path) -> None:
-    """Take every picture."""
+def take(root: Path, out: Path, shots: Mapping[str, tuple[str, str]]) -> None:
+    """Take pictures of a board: of each the view, and an element to wait for."""
     with served(root) as home:
-        for name, (view, wait) in SHOTS.items():
+        for name, (view, wait) in shots.items():
             with visiting(home) as visit:
                 page = visit.go(view, wait)
                 page.wait_for_timeout(1000)  # charts draw

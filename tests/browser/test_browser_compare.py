@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 from recorded import make_sample
 from shown import changed, evaluation, opened_run, write
-from visiting import served
+from visiting import served, visiting
 
 VIEW = "#/compare?a=first&b=second"
 PLOT = """(name) => {
@@ -104,3 +104,18 @@ def test_the_first_answer_that_reads_otherwise_is_text(visit):
     page = visit.go("#/compare?a=seven&b=eight")
     expect(page.locator(".side mark")).to_have_text(["⟨7⟩", "⟨8⟩"])
     expect(page.locator(".side .excerpt")).to_have_text(["⟨1⟩⟨2⟩⟨7⟩⟨4⟩", "⟨1⟩⟨2⟩⟨8⟩⟨4⟩"])
+
+
+def test_the_compared_runs_are_chosen_also_before_the_list_of_runs_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.board.views.overview.READ_SECONDS", 0.0)
+    for name in ("one", "two", "other"):
+        with opened_run(tmp_path / name) as writer:
+            write(writer, 0)
+    with served(tmp_path) as address, visiting(address) as visit:
+        page = visit.go("#/compare?a=one&b=two")
+        for label, name in (("a", "one"), ("b", "two")):
+            choice = page.get_by_label(label, exact=True)
+            expect(choice).to_have_value(name)
+            expect(choice.locator("option")).to_have_text(
+                ["choose a run", "one", "two", "3 runs to read: open this page again"]
+            )

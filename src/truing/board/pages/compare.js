@@ -5,7 +5,9 @@ import { address, get, navigate } from "./api.js";
 import { compareCurves, swatch } from "./compare_curves.js";
 
 export async function compare(page, query, context) {
-  const runs = (await get("runs")).runs.map((each) => each.run).sort(byName);
+  const listed = await get("runs"); // those that are read so far
+  const known = [...listed.runs.map((each) => each.run), query.a, query.b].filter(Boolean);
+  const runs = [...new Set(known)].sort(byName);
   const choose = (name) =>
     h(
       "label",
@@ -20,6 +22,9 @@ export async function compare(page, query, context) {
         ["", ...runs].map((each) =>
           h("option", { value: each, selected: query[name] === each }, each || "choose a run"),
         ),
+        listed.waiting
+          ? h("option", { disabled: true }, `${plural(listed.waiting, "run")} to read: open this page again`)
+          : null,
       ),
     );
   const body = h("div", {});

@@ -108,7 +108,8 @@ def _base_responses(
             continue
         held = parameter.detach().cpu()
         if plain in merged:
-            held = held + merged[plain].get_delta_weight("default").detach().cpu()
+            layer: Any = merged[plain]  # of a kind that has this method, as all layers that can be merged
+            held = held + layer.get_delta_weight("default").detach().cpu()
         weight = cast(held).double()
         if weight.dim() == 1:
             vectors[name.replace(".base_layer", "")] = weight, weight.abs()

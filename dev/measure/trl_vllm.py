@@ -28,6 +28,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from dev.measure.trl_runs import chance, lora
+from truing import SyncProof
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.integrations.trl import audit
 from truing.models.tiny import byte_tokenizer
@@ -195,9 +196,23 @@ def run(name: str, folder: str) -> str:
         train_dataset=datasets.Dataset.from_list(rows),
         peft_config=adapter,
     )
-    result = audit(trainer)
+    result, syncs = audit(trainer), prove_syncs(trainer)
     trainer.train()
-    return f"{name}: {summary(result)}"
+    return f"{name}: {summary(result)}; syncs: {', '.join(dict.fromkeys(syncs))}"
+
+
+def prove_syncs(trainer: Any) -> list[str]:
+    """Prove each weight sync of a trainer, as docs/prove.md does; return what the proofs say."""
+    generation, sync, said = trainer.vllm_generation, trainer.vllm_generation.sync_weights, list[str]()
+    proof = SyncProof(generation.engine)
+
+    def sync_and_prove() -> None:
+        sync()
+        found = proof(trainer.accelerator.unwrap_model(trainer.model))
+        said.append(f"WRONG: {found.text}" if found.wrong else found.said)
+
+    generation.sync_weights = sync_and_prove
+    return said
 
 
 def summary(result: Any) -> str:

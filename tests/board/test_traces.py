@@ -1,6 +1,7 @@
 """A trace of another trainer has the pages of a run, which say what `truing check` says of it."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -17,6 +18,12 @@ from truing.trace_writer import Writer
 from truing.utils.jsonl import dump_json
 
 NAME = "micro-batch-mean"
+
+
+@pytest.fixture(autouse=True)
+def read_at_once(monkeypatch):
+    """However busy the machine is, a refresh reads a whole trace."""
+    monkeypatch.setattr(trace_reader, "READ_SECONDS", math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +186,8 @@ def test_a_trace_that_cannot_be_read_is_listed_with_the_reason(copied):
         Board(copied.parent).answer("run", {"run": NAME})
 
 
-def test_two_traces_are_compared_by_what_they_declare_and_by_token(faulty, tmp_path):
+def test_two_traces_are_compared_by_what_they_declare_and_by_token(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_reader, "READ_SECONDS", 0.0)  # as long traces, in parts
     for name in ("one", "two"):
         write_trace(tmp_path / name, setup=SETUP | ({"clip_low": 0.3} if name == "two" else {}))
     found = Board(tmp_path).answer("compare", {"a": "one", "b": "two"})

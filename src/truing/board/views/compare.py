@@ -43,6 +43,9 @@ def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
 
 def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
     """Return the first difference of two runs, token by token, and their results."""
+    for view in (first, second):
+        while view.unread:  # a long trace is read in parts
+            view.refresh()
     recipe, _ = config_differences(first.run, second.run)
     same_steps, difference = first_difference(first.run, second.run, MAX_COMPARED_STEPS)
     other_seed = any(each.key == "seed" for each in recipe)

@@ -33,9 +33,9 @@ class InsideProof:
     adapter: bool  # whether the engine has an adapter loaded
     causes: Mapping[str, Sequence[str]]  # the layers that differ, by why
     shares: Mapping[str, Share]  # of all layers, by candidate
-    missing: Sequence[str]  # layers of which the engine said nothing
     defaults: Mapping[str, Any]  # of sampling parameters
     logprobs_mode: str
+    missing: Sequence[str] = ()  # layers of which the engine said nothing
     surviving: Mapping[str, float] = field(default_factory=dict[str, float])
     """Share of the change from a candidate that the engine's dtype keeps."""
     prefix_cache: str = ""  # "" if nothing was found

@@ -5,6 +5,7 @@ weights are kept for it, only what layers answered: responses to one vector.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 from truing.engines.served.inside import SEED, formats_of, hello_of
 from truing.engines.served.inside_proof import InsideProof, hidden_layers
 from truing.engines.served.prove import engine_of
-from truing.engines.served.seen_layers import see
+from truing.engines.served.seen_layers import Seen, see
 from truing.engines.served.use import BASE, DOUBT
 from truing.engines.vllm.proof.expected_layers import Expected, as_dtype, expected_responses
 from truing.engines.vllm.proof.layer_answers import read_probe
@@ -64,35 +65,48 @@ class SyncProof:
         probes = self._engine.call_workers(
             "truing_probe", seed=SEED, adapter=bool(hello["lora"]), base=True, held=True, layers=now
         )
-        adapter, dtype = bool(probes[0]["delta"]), getattr(torch, hello["dtype"])
+        merged, dtype = not probes[0]["delta"], getattr(torch, hello["dtype"])
         layers = None if now is None or following is None else self._in_checkpoint([*now, *following])
-        expected = expected_responses(policy, as_dtype(dtype), SEED, layers=layers, merged=not adapter)
+        expected = expected_responses(policy, as_dtype(dtype), SEED, layers=layers, merged=merged)
         others = {"the first version": self._first, "the version before": self._before}
         answer = read_probe(probes, expected, None if now is None else self._first)
-        seen = see(answer, expected, others, dtype, was_merged=not adapter)
-        doubt = DOUBT if adapter and self._proofs and hello["asked"] == BASE and not seen.is_wrong else ""
-        proof = InsideProof(
-            said="cannot tell" if doubt else seen.said,
-            text=f"{seen.text}; but {doubt}" if doubt else seen.text,
+        seen = see(answer, expected, others, dtype, was_merged=merged)
+        causes = seen.causes(expected, others, formats_of(policy, layers, merged=merged))
+        proof = self._proof(hello, seen, causes, adapter=not merged)
+        if now is None:
+            proof = replace(proof, missing=seen.missing(expected))
+        else:
+            proof = replace(proof, later=len(self._names) - len(now))
+        self._remember(expected, probes[0])
+        return proof
+
+    def _proof(
+        self, hello: dict[str, Any], seen: Seen, causes: dict[str, list[str]], *, adapter: bool
+    ) -> InsideProof:
+        """Return what the layers say, and whether the requests since the last proof named the adapter."""
+        unused = adapter and self._proofs and hello["asked"] == BASE and not seen.is_wrong
+        return InsideProof(
+            said="cannot tell" if unused else seen.said,
+            text=f"{seen.text}; but {DOUBT}" if unused else seen.text,
             model=self._model,
             dtype=hello["dtype"],
             layers=seen.compared,
             readable=seen.readable,
             hidden=len(hidden_layers(seen.judged)),
             adapter=adapter,
-            causes=seen.causes(expected, others, formats_of(policy, layers, merged=not adapter)),
+            causes=causes,
             shares=seen.shares,
-            missing=seen.missing(expected) if now is None else [],
-            later=0 if now is None else len(self._names) - len(now),
             defaults={name: each for name, each in hello["defaults"].items() if name != "max_tokens"},
             logprobs_mode=hello["logprobs_mode"],
         )
+
+    def _remember(self, expected: Expected, probe: dict[str, Any]) -> None:
+        """Keep the responses, for the next proofs, and at first the engine's layers."""
         if not self._names:
             self._first = expected
-            answers = {name: each for kind in DRAWN_KINDS for name, each in probes[0][kind].items()}
+            answers = {name: each for kind in DRAWN_KINDS for name, each in probe[kind].items()}
             self._names = {name: each.get("parts", [name]) for name, each in answers.items()}
         self._before, self._proofs = expected, self._proofs + 1
-        return proof
 
     def _turn(self, proof: int) -> list[str] | None:
         """Return the layers that a proof compares, by the engine's names; None: all."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import expect
+
 import truing
 from dev.faults.planted import FAULTS
 from dev.faults.run_fault import table_of
@@ -105,6 +107,7 @@ def take(root: Path, out: Path, shots: Mapping[str, tuple[str, str]]) -> None:
         for name, (view, wait) in shots.items():
             with visiting(home) as visit:
                 page = visit.go(view, wait)
+                expect(page.get_by_text("comparing token by token")).to_have_count(0, timeout=60_000)
                 page.wait_for_timeout(1000)  # charts draw
                 path = out / f"{name}.png"
                 page.screenshot(path=path)

@@ -17,8 +17,8 @@ HEAD = """\
 <!-- Written by `make conformance`; change dev/measure/conformance_page.py instead. -->
 # TRL's releases, run by run
 
-Which closed forms of the doctor hold on healthy runs of TRL's trainers, by release. Each run trains a random
-model for {steps} optimizer steps in float32 on a CPU, with the [audit](doctor.md#in-trl) beside it.
+Which closed forms of the doctor hold on runs of TRL's unmodified trainers, by release. Each run trains a
+random model for {steps} optimizer steps in float32 on a CPU, with the [audit](doctor.md#in-trl) beside it.
 `make conformance` installs each release, trains the runs and writes this page. Measured {date}, beside
 {versions}.
 """
@@ -27,10 +27,9 @@ LEGEND = """\
 A cell is what the rules with a closed form, an exact invariant or a static requirement say of the run (kinds
 M, E and C of [all rules](rules/README.md)).
 
-- *holds (n)*: n rules are clean, and none has a finding. Among them is that of the declared loss, which
+- *holds (n)*: n rules judged the run, and none has a finding. Among them is that of the declared loss, which
   compares the gradient of each token: [MSK003](rules/MSK003.md), for SFT [MSK007](rules/MSK007.md).
 - *not checked*: the rule of the declared loss did not judge, for the reason that follows; n others are clean.
-- *refused*: TRL raises an error at these options.
 - A rule in bold has a finding, which is [below](#what-was-found).
 """
 
@@ -45,7 +44,7 @@ Rotary positions depend on differences alone: the same pad moves Llama's by 1e-6
 [trl#6800](https://github.com/huggingface/trl/issues/6800) (2026-08-19) reports it of Online DPO, XPO and
 Nash-MD.
 
-**1.15.0 on a CPU.** The head of all three trainers is Triton kernels alone
+**1.15.0 on a CPU.** All three trainers compute log-probabilities by Triton kernels alone
 (`trl/kernels/chunked_logprob.py`). Without Triton, the first loss raises `AttributeError: 'NoneType' object
 has no attribute 'apply'`; the smallest input is one step of any of them. 1.16.0 has a second path in torch.
 Here Triton 3.9.0's interpreter runs the kernels (`TRITON_INTERPRET=1`).
@@ -114,9 +113,9 @@ def _as_code(options: str) -> str:
 
 
 def cell(trainer: str, outcome: Mapping[str, Any]) -> str:
-    """Return what a run shows: refused, the rules with a finding, not checked, or how many rules hold."""
+    """Return what a run shows: an error, the rules with a finding, not checked, or how many rules hold."""
     if "refused" in outcome:
-        return "refused"
+        return "TRL raises an error"
     rules, loss = outcome["rules"], LOSS_RULES[trainer]
     found = [f"**{code}** {each['verdict']}" for code, each in rules.items() if "what" in each]
     clean = sum(each["verdict"] == Verdict.CLEAN for each in rules.values())
@@ -153,7 +152,7 @@ def findings(releases: Sequence[Release]) -> Iterator[str]:
 def rules_table(releases: Sequence[Release]) -> Iterator[str]:
     """Yield the lines of the table of rules: in how many runs each of them judged."""
     names = list(dict.fromkeys(code for each in releases for code in _rules(each)))
-    yield "The runs of each release that a rule judged, and for others what it lacks most often."
+    yield "The runs of each release that a rule judged, and the input that it lacks most often in others."
     yield ""
     yield from _head("rule", "what it finds", *(each["trl"] for each in releases), "else lacks")
     for code in sorted(names):

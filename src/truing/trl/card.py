@@ -83,7 +83,7 @@ def _evaluation(run: Path) -> str:
 def _proofs(run: Path) -> str:
     """Return what the doctor's rules say of the steps."""
     results = diagnose_run(run).results()
-    checked = [result for result in results if result.steps]
+    checked = [result for result in results if result.verdict is not Verdict.NOT_CHECKED]
     found = [result for result in checked if result.verdict is not Verdict.CLEAN]
     text = f"{len(checked)} of {len(results)} rules checked the steps of this run (`truing check RUN`)."
     if not found:

@@ -29,7 +29,7 @@ def outcome(unseen=0, **rules):
         ("SFT", outcome(MSK007=CLEAN), "holds (1)"),
         ("RLOO", outcome(MSK003=CLEAN, SMP005=FOUND), "**SMP005** PROVEN (1 hold)"),
         ("GRPO", outcome(MSK003=CLEAN, unseen=2), "not checked: 2 steps were not seen"),
-        ("SFT", {"refused": "ValueError: no such loss"}, "refused"),
+        ("SFT", {"refused": "ValueError: no such loss"}, "TRL raises an error"),
     ],
 )
 def test_what_a_cell_says(trainer, of_run, told):
@@ -54,7 +54,7 @@ def test_the_page_has_a_line_per_run_the_findings_and_the_rules():
     lines = page([old, new]).splitlines()
     assert "| trainer | options | 1.1.0 (2026-01-02) | 1.2.0 (2026-01-02) |" in lines
     assert "| GRPO | a | **SMP005** PROVEN (0 hold) | **SMP005** PROVEN (1 hold) |" in lines
-    assert "| SFT | `c=(0.2, 0.8)`, `d=1`, LoRA | holds (1) | refused |" in lines
+    assert "| SFT | `c=(0.2, 0.8)`, `d=1`, LoRA | holds (1) | TRL raises an error |" in lines
     found = [line for line in lines if line.startswith("- [SMP005]")]
     assert len(found) == 1
     assert "of `GRPO: a` in 1.1.0, 1.2.0: scores differ. Got 1 nat, expected 0 nats (grpo 1)." in found[0]

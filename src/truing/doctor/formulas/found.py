@@ -87,10 +87,9 @@ class Found:
             yield f"old log-probabilities in the rows: {' and '.join(sorted(self.old)) or 'another forward'}"
         if self.apart:
             (at, least), (worst, most) = (f(self.apart, key=lambda each: each[1]) for f in (min, max))
-            yield (
-                "sampler and trainer before the first optimizer step: a median difference of"
-                f" {least:.2g} (step {at + 1}) to {most:.2g} nats (step {worst + 1})"
-            )
+            span = f"{least:.2g} (step {at + 1}) to {most:.2g} nats (step {worst + 1})"
+            found = f"{most:.2g} nats in each step" if f"{least:.2g}" == f"{most:.2g}" else span
+            yield f"sampler and trainer before the first optimizer step: a median difference of {found}"
 
 
 def _apart(step: Step, one_N: Tensor, other_N: Tensor) -> Tensor | None:

@@ -60,7 +60,7 @@ class InsideProof:
         short = self.computed and not math.isnan(self.computed.difference)
         after = "after longer prompts" if short else "with these weights (attention, positions)"
         said = [
-            f"what it computes {after}, temperature, template: --outside",
+            f"what it computes {after}, temperature, template (a proof from outside looks at it)",
             "whether other requests name the adapter" if self.adapter else "",
             "" if self.prefix_cache else "its prefix cache",
             "" if self.shares else "whether other weights fit as well: no base or version before differs",

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
+from truing.doctor.evidence import Step
 from truing.doctor.importers.detect import read_log
 from truing.doctor.importers.log import short
 from truing.doctor.importers.steps import ImportedRun, import_run, suggestion_text
+from truing.doctor.rule import Rule
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 from truing.utils.format import with_count
@@ -94,7 +96,8 @@ def diagnose_log(
     imported = import_run(read_log(target, run))
     for step in imported.steps:
         diagnosis.add(step, final=step is imported.steps[-1])
-    if not (any(each.steps for each in diagnosis.results()) or select or ignore):
+    known = any(_has_inputs(rule, step) for step in imported.steps for rule in diagnosis.rules)
+    if not (known or select or ignore):
         raise RecordError(
             f"no rule has its inputs in {target}",
             got=", ".join(imported.matched.values()) or "no known number",
@@ -105,3 +108,8 @@ def diagnose_log(
     unchecked = {each.code for each in diagnosis.results() if each.verdict is Verdict.NOT_CHECKED}
     blind = [rule for rule in diagnosis.rules if rule.kind in EXACT_KINDS and rule.code in unchecked]
     return LogDiagnosis(diagnosis, imported, len(blind))
+
+
+def _has_inputs(rule: Rule, step: Step) -> bool:
+    """Return whether a rule applies to a step, and has its inputs."""
+    return rule.applies(step) and not step.missing(rule.needs)

@@ -1,6 +1,7 @@
 """Traces in the browser: what the command says of them, what they have not, and hostile text stays text."""
 
 import json
+import math
 
 import pytest
 from command import truing
@@ -30,7 +31,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def board(folder):
-    with served(folder) as address:
+    """However busy the machine is, its traces are read at once."""
+    with pytest.MonkeyPatch.context() as patch, served(folder) as address:
+        patch.setattr("truing.board.data.trace_reader.READ_SECONDS", math.inf)
         yield address
 
 

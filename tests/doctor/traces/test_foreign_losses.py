@@ -49,7 +49,7 @@ CHANGES = {
     "with 10 times its KL": {"kl_coef": 1.0},
     "with a KL by k1": {"kl_estimator": "k1"},
     "with a KL whose ratio is detached": {"kl_weight": "detached"},
-    "with the aggregation token_mean": {"aggregation": "token_mean"},
+    "with the aggregation token_mean (mean over the tokens of the optimizer step)": {"aggregation": "token_mean"},
 }
 
 

@@ -37,6 +37,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
+from truing.doctor.formulas.loss import AGGREGATIONS as AGGREGATION_TEXTS
 from truing.doctor.oracle.token_gradients import (
     expected_entropy_gradients,
     expected_token_gradients,
@@ -132,7 +133,7 @@ def _changes(setup: Setup) -> Iterator[tuple[str, dict[str, Any]]]:
     if setup.correction not in (None, "off"):
         yield "without its correction", {"correction": "off"}
     for name in AGGREGATIONS:
-        yield f"with the aggregation {name}", {"aggregation": name}
+        yield f"with the aggregation {name} ({AGGREGATION_TEXTS[name]})", {"aggregation": name}
 
 
 def _compared(step: Step) -> Measured:
@@ -190,7 +191,8 @@ def _claims(measured: Measured) -> Iterator[Claim]:
     extra, missed, other = measured.extra.where, measured.missed.where, measured.other.where
     if measured.cause:
         apart = max((measured.extra, measured.missed, measured.other), key=lambda each: each.where.tokens)
-        yield _claim(f"the token gradients are those of the declared loss {measured.cause}", apart, 2.55)
+        what = f"the token gradients are those of the declared loss {measured.cause}"
+        yield replace(_claim(what, apart, 2.55), remedy=_remedy(measured.cause))
         return
     if entropy := measured.entropy.where:
         yield Claim(
@@ -234,6 +236,16 @@ def _claims(measured: Measured) -> Iterator[Claim]:
                 measured.other,
                 specificity=1,
             )
+
+
+def _remedy(cause: str) -> str:
+    """Return how to mend a loss that is the declared one but for a known change."""
+    if "micro_batch_token_mean" in cause:
+        return (
+            "divide the sum over each micro-batch by the tokens of the whole optimizer step, of all ranks and"
+            " micro-batches; or declare this aggregation"
+        )
+    return f"compute the declared loss, or declare it {cause}"
 
 
 def _claim(what: str, apart: Apart, specificity: float) -> Claim:

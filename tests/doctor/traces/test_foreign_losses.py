@@ -7,6 +7,7 @@ import torch
 
 from truing.doctor.evidence import changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_ranks, with_token_gradients
+from truing.doctor.formulas.loss import AGGREGATIONS
 from truing.doctor.rule_state import examine
 from truing.doctor.rules import RULES
 from truing.doctor.traces.setup_words import OF_THE_LOSS, declared_setup
@@ -49,7 +50,7 @@ CHANGES = {
     "with 10 times its KL": {"kl_coef": 1.0},
     "with a KL by k1": {"kl_estimator": "k1"},
     "with a KL whose ratio is detached": {"kl_weight": "detached"},
-    "with the aggregation token_mean (mean over the tokens of the optimizer step)": {"aggregation": "token_mean"},
+    f"with the aggregation token_mean ({AGGREGATIONS['token_mean']})": {"aggregation": "token_mean"},
 }
 
 

@@ -146,7 +146,7 @@ def test_the_time_between_steps_counts_in_no_step():
 
 
 def audited(*kinds):
-    return {"audit_cost": {"step": 100.0, **dict.fromkeys(kinds, 1.0)}}
+    return {"audit_cost": {"step": 100.0, **dict.fromkeys(kinds, 30.0)}}
 
 
 def test_the_cost_of_the_doctor_is_a_share_of_steps():
@@ -176,6 +176,8 @@ def test_audited_steps_are_not_in_the_time_of_a_step(kind, monkeypatch):
     monkeypatch.setattr(truing_side, "run_case", lambda case, count: steps[:count])
     measured = truing_side.measure(SMALL, 4)
     assert measured == pytest.approx({"step": 6.0, "generate": 1.8, "train": 4.2})
+    steps[len(FIRST)].record.facts["audit_cost"][kind] = 1.0  # too small to count
+    assert truing_side.measure(SMALL, 4)["step"] == 6.0
     steps[len(FIRST)] = timed(9.0, kind)
     with pytest.raises(BenchError, match="measure more steps"):
         truing_side.measure(SMALL, 1)

@@ -9,7 +9,8 @@ import argparse
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,20 +86,27 @@ SHOTS: dict[str, tuple[str, str]] = {
 """Each picture: the view, and an element to wait for."""
 
 
-def main() -> None:
-    """Train the missing runs, then take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+@contextmanager
+def folders(description: str) -> Iterator[tuple[Path, Path]]:
+    """Return the folder of the pictures and that of the runs, as the command line names them."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=Path)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as spare:
-        root = given.runs or Path(spare) / "runs"
+        root = (given.runs or Path(spare) / "runs").resolve()
         root.mkdir(parents=True, exist_ok=True)
+        yield given.out, root
+
+
+def main() -> None:
+    """Train the missing runs, then take the pictures."""
+    with folders(__doc__ or "") as (out, root):
         for name, make in RUNS.items():
             if not (root / name).exists():
                 make(root / name)
-        take(root, given.out, SHOTS)
+        take(root, out, SHOTS)
 
 
 def take(root: Path, out: Path, shots: Mapping[str, tuple[str, str]]) -> None:

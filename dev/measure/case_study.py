@@ -5,13 +5,11 @@
 --runs keeps the runs, and reuses those that exist. Needs Chromium, and `pip install -e .[dev]`.
 """
 
-import argparse
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from dev.measure.board_pictures import ROOT, take
+from dev.measure.board_pictures import ROOT, folders, take
 
 FLAT, TEN, HUNDRED = "flat", "ten-times", "hundred-times"
 
@@ -25,22 +23,17 @@ SHOTS = {
 
 
 def truing(root: Path, *arguments: str) -> None:
-    """Print a command, and run it in the folder of runs."""
+    """Print a command, and run it in the folder of runs; 1 is a difference that it shows, and no error."""
     print(f"$ truing {' '.join(arguments)}", flush=True)
-    subprocess.run([sys.executable, "-m", "truing", *arguments], cwd=root, check=False)
+    done = subprocess.run([sys.executable, "-m", "truing", *arguments], cwd=root, check=False)
+    if done.returncode > 1:
+        raise SystemExit(done.returncode)
 
 
 def main() -> None:
     """Train what is missing, print what each command says, and take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--runs", type=Path)
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as spare:
-        root = (given.runs or Path(spare)).resolve()
-        root.mkdir(parents=True, exist_ok=True)
-        recipe = str(ROOT / "recipes" / "tiny.toml")
+    recipe = str(ROOT / "recipes" / "tiny.toml")
+    with folders(__doc__ or "") as (out, root):
         for name, rate in RATES.items():
             if not (root / name).exists():
                 keys = ("seed=1", "grpo.steps=30", f"grpo.learning_rate={rate}")
@@ -51,7 +44,7 @@ def main() -> None:
             truing(root, "why", FLAT, "--experiment", "--minutes", "15")
         truing(root, "why", TEN)
         truing(root, "compare", FLAT, HUNDRED)
-        take(root, given.out, SHOTS)
+        take(root, out, SHOTS)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ https://arxiv.org/abs/2503.20783
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Setup, Step, changed_step
+from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_optimizer_steps, with_token_gradients
-from truing.doctor.formulas.loss import AGGREGATIONS as AGGREGATION_TEXTS
+from truing.doctor.formulas.usual_changes import ESTIMATORS, WEIGHTS, Change, usual_changes
 from truing.doctor.oracle.token_gradients import (
     expected_entropy_gradients,
     expected_token_gradients,
@@ -52,12 +52,6 @@ from truing.utils.format import with_count
 
 ROUNDING = 1e-3
 """Of the largest expected token gradient: float32 leaves 1e-6."""
-
-NEVER = 1e9
-"""A clip that no ratio reaches."""
-
-WEIGHTS, ESTIMATORS = ("none", "detached", "ratio", "score"), ("k3", "k2", "k1")
-AGGREGATIONS = ("token_mean", "sequence_mean", "sequence_total", "prompt_mean", "micro_batch_token_mean")
 
 
 class Apart(NamedTuple):
@@ -79,7 +73,7 @@ class Measured(NamedTuple):
     spread: float  # how far that quotient varies: 0 if all differ by one factor
     entropy: Apart  # tokens whose gradient per entropy differs from that of the declared bonus
     scaled: bool  # whether the factor of the whole loss is unknown
-    cause: str = ""  # the change of the declared loss that fits all tokens; "" without one
+    change: Change | None = None  # of the declared loss, which fits all tokens
 
     @property
     def wrong(self) -> int:
@@ -97,9 +91,9 @@ def _explained(step: Step) -> Measured:
     read = min((_compared(each) for each in _readings(step)), key=lambda each: each.wrong)
     if not read.wrong or read.spread < ROUNDING:
         return read
-    for cause, changes in _changes(step.setup):
-        if not _compared(replace(step, setup=replace(step.setup, **changes))).wrong:
-            return read._replace(cause=cause)
+    for change in usual_changes(step.setup):
+        if not _compared(replace(step, setup=replace(step.setup, **change.setup))).wrong:
+            return read._replace(change=change)
     return read
 
 
@@ -112,28 +106,6 @@ def _readings(step: Step) -> Iterator[Step]:
     for weight in WEIGHTS if setup.kl_weight is None else (setup.kl_weight,):
         for estimator in ESTIMATORS if setup.kl_estimator is None else (setup.kl_estimator,):
             yield replace(step, setup=replace(setup, kl_weight=weight, kl_estimator=estimator))
-
-
-def _changes(setup: Setup) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield changes of the declared loss that are usual mistakes, each as text."""
-    if setup.surrogate == "clip":
-        yield "without its clip", {"clip_low": NEVER, "clip_high": NEVER, "dual_clip": None}
-        yield "without its lower clip", {"clip_low": NEVER}
-        yield "without its upper clip", {"clip_high": NEVER}
-        yield "without its dual clip", {"dual_clip": None}
-        yield "without its ratio", {"surrogate": "reinforce"}
-    if setup.kl_coef and setup.kl_where == "loss":
-        yield "without its KL", {"kl_coef": 0.0}
-        for factor in (-1.0, 10.0, 0.1, 2.0, 0.5):
-            yield f"with {factor:g} times its KL", {"kl_coef": factor * setup.kl_coef}
-        for estimator in ESTIMATORS:
-            yield f"with a KL by {estimator}", {"kl_estimator": estimator}
-        for weight in WEIGHTS:
-            yield f"with a KL whose ratio is {weight}", {"kl_weight": weight}
-    if setup.correction not in (None, "off"):
-        yield "without its correction", {"correction": "off"}
-    for name in AGGREGATIONS:
-        yield f"with the aggregation {name} ({AGGREGATION_TEXTS[name]})", {"aggregation": name}
 
 
 def _compared(step: Step) -> Measured:
@@ -189,10 +161,10 @@ def judge(step: Step) -> Iterator[Claim]:
 
 def _claims(measured: Measured) -> Iterator[Claim]:
     extra, missed, other = measured.extra.where, measured.missed.where, measured.other.where
-    if measured.cause:
+    if measured.change:
         apart = max((measured.extra, measured.missed, measured.other), key=lambda each: each.where.tokens)
-        what = f"the token gradients are those of the declared loss {measured.cause}"
-        yield replace(_claim(what, apart, 2.55), remedy=_remedy(measured.cause))
+        what = f"the token gradients are those of the declared loss {measured.change.text}"
+        yield replace(_claim(what, apart, 2.55), remedy=measured.change.remedy)
         return
     if entropy := measured.entropy.where:
         yield Claim(
@@ -236,16 +208,6 @@ def _claims(measured: Measured) -> Iterator[Claim]:
                 measured.other,
                 specificity=1,
             )
-
-
-def _remedy(cause: str) -> str:
-    """Return how to mend a loss that is the declared one but for a known change."""
-    if "micro_batch_token_mean" in cause:
-        return (
-            "divide the sum over each micro-batch by the tokens of the whole optimizer step, of all ranks and"
-            " micro-batches; or declare this aggregation"
-        )
-    return f"compute the declared loss, or declare it {cause}"
 
 
 def _claim(what: str, apart: Apart, specificity: float) -> Claim:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from truing.measurements import weight_digests
 from truing.measurements.weight_digests import weights_due_to_move
 
 
@@ -41,3 +42,17 @@ def test_a_weight_that_the_optimizer_does_not_hold_must_move():
     weight, other = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(4))
     weight.grad = torch.full((4,), 1e-3)
     assert weights_due_to_move({"w": weight}, 0, torch.optim.AdamW([other], lr=1e-3)) == ["w"]
+
+
+def test_of_a_large_model_only_the_weights_of_the_slice_are_looked_at(monkeypatch):
+    """A step computes AdamW's change of eight million entries, not of the whole model."""
+    parameters = {f"w{i}": torch.nn.Parameter(torch.ones(4)) for i in range(5)}
+    for weight in parameters.values():
+        weight.grad = torch.ones(4)
+    optimizer, looked_at = torch.optim.AdamW(parameters.values(), lr=1e-3), []
+    real = weight_digests._change
+    monkeypatch.setattr(weight_digests, "_change", lambda *of: looked_at.append(of[0]) or real(*of))
+    monkeypatch.setattr(weight_digests._bounds, "__defaults__", (6,))
+    found = [weights_due_to_move(parameters, step, optimizer) for step in range(4)]
+    assert found == [["w0", "w1"], ["w1", "w2"], ["w3", "w4"], ["w4"]]
+    assert len(looked_at) == 7

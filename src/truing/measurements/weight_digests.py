@@ -56,19 +56,34 @@ def rotating_slice(
 
     Slices advance through all weights in the order of their names and start over after the last.
     """
+    return _cut(parameters, _bounds(parameters, step_index, max_entries))
+
+
+def _bounds(
+    parameters: Mapping[str, Tensor], step_index: int, max_entries: int = MAX_WEIGHTS
+) -> dict[str, slice | None]:
+    """Return which entries of each weight a step's slice has, flat; None is a weight in its shape."""
     total = sum(weight.numel() for weight in parameters.values())
     if total <= max_entries:
-        return whole_tables({name: weight.detach() for name, weight in parameters.items()})
+        return dict.fromkeys(parameters)
     start, position = step_index % math.ceil(total / max_entries) * max_entries, 0
-    bounds = dict[str, slice]()
+    bounds = dict[str, slice | None]()
     for name in sorted(parameters):
         length = parameters[name].numel()
         low, high = max(start - position, 0), min(start + max_entries - position, length)
         if low < high:
             bounds[name] = slice(low, high)
         position += length
-    of_slice = whole_tables({name: parameters[name].detach() for name in bounds})
-    return {name: of_slice[name].reshape(-1)[bounds[name]] for name in bounds}
+    return bounds
+
+
+def _cut(tables: Mapping[str, Tensor], bounds: Mapping[str, slice | None]) -> dict[str, Tensor]:
+    """Return the entries of tables that lie within bounds."""
+    whole = whole_tables({name: tables[name].detach() for name in bounds})
+    return {
+        name: whole[name] if within is None else whole[name].reshape(-1)[within]
+        for name, within in bounds.items()
+    }
 
 
 def weights_due_to_move(
@@ -81,12 +96,14 @@ def weights_due_to_move(
     """
     rates = {id(each): group for group in optimizer.param_groups for each in group["params"]}
     default = optimizer.param_groups[0]  # of a weight that the optimizer does not hold, and should
+    bounds = _bounds(parameters, step_index)
+    held = {name: parameters[name] for name in bounds}
     changes = {
         name: _change(weight, optimizer.state.get(weight, {}), rates.get(id(weight), default))
-        for name, weight in parameters.items()
+        for name, weight in held.items()
     }
-    weights, names = rotating_slice(parameters, step_index), list[str]()
-    for name, change in rotating_slice(changes, step_index).items():
+    weights, names = _cut(held, bounds), list[str]()
+    for name, change in _cut(changes, bounds).items():
         if parameters[name].dtype is torch.float32:
             rounding = torch.finfo(torch.float32).eps * weights[name].detach().abs()
             if bool((change > ROUNDINGS * rounding).any()):

@@ -5,7 +5,14 @@ from types import SimpleNamespace
 import torch
 from samples import sample
 
-from truing.measurements.checked_rows import MAX_ROWS, checked_rows, farthest, rows_to_check
+from truing.measurements.checked_rows import (
+    MAX_ROWS,
+    MAX_TOKENS,
+    checked_rows,
+    computed_beside,
+    farthest,
+    rows_to_check,
+)
 from truing.types.sampling_params import SamplingParams
 
 ROWS = [sample([1, 2], [3, 4, 5], name=f"r{i}") for i in range(32)]
@@ -55,3 +62,11 @@ def test_the_row_whose_reference_is_farthest_is_always_checked():
     for step in range(8):
         assert names(checked_rows(measured(step, [[*ROWS, far]]), [*ROWS, far]))[0] == "far"
     assert farthest(ROWS) is None  # without a reference none is
+
+
+def test_of_long_rows_one_of_each_rank_is_checked_beside_another_of_its_group():
+    long = [sample([1] * MAX_TOKENS, [3, 4], name=f"r{i}", group=f"g{i % 2}") for i in range(4)]
+    assert len(checked_rows(measured(0, [long]), long)) == 1
+    assert len(checked_rows(measured(0, [long[:2], long[2:]]), long)) == 2
+    assert names(computed_beside(long[:1], long)) == ["r0", "r2"]
+    assert names(computed_beside(long[:1], long[:1])) == ["r0"]

@@ -13,7 +13,7 @@ from truing.types.sample import Sample
 from truing.utils.rng import permutation
 
 MAX_TOKENS, MAX_ROWS = 512, 4
-"""Rows are checked up to this many tokens; at least two rows and at most ``MAX_ROWS``."""
+"""Rows are checked up to this many tokens; at least one row of each rank and at most ``MAX_ROWS``."""
 
 
 def alternating(shares: Sequence[Sequence[Sample]]) -> list[Sample]:
@@ -26,7 +26,16 @@ def checked_rows(step: MeasuredStep, minibatch: Sequence[Sample]) -> list[Sample
     key = (step.recipe.seed, step.stage, step.step, "checked")
     shares = step.learner.shares(minibatch)
     drawn = alternating([[share[i] for i in permutation(len(share), *key)] for share in shares])
-    return rows_to_check(drawn, first=farthest(drawn))
+    return rows_to_check(drawn, first=farthest(drawn), at_least=len(shares))
+
+
+def computed_beside(rows: Sequence[Sample], minibatch: Sequence[Sample]) -> list[Sample]:
+    """Return the rows, and beside a single one another row of its group, if any: they share the prompt."""
+    if len(rows) > 1:
+        return list(rows)
+    others = [row for row in minibatch if row is not rows[0]]
+    others.sort(key=lambda row: row.group_id != rows[0].group_id)
+    return [rows[0], *others[:1]]
 
 
 def farthest(rows: Sequence[Sample]) -> Sample | None:
@@ -40,10 +49,13 @@ def farthest(rows: Sequence[Sample]) -> Sample | None:
     return largest if largest is not None and apart(largest) > 0 else None
 
 
-def rows_to_check(minibatch: Sequence[Sample], first: Sample | None = None) -> list[Sample]:
+def rows_to_check(
+    minibatch: Sequence[Sample], first: Sample | None = None, at_least: int = 1
+) -> list[Sample]:
     """Return the rows to check, in the minibatch's order: ``first``, then those with a nonzero advantage.
 
     Of these the ones come first that repeat ids, if penalties count ids: elsewhere a count cannot be wrong.
+    ``at_least`` rows are returned even if they have more than ``MAX_TOKENS``.
     """
     scored = [sample for sample in minibatch if loss_mask(sample).any()]
     rows: list[Sample] = []
@@ -52,7 +64,7 @@ def rows_to_check(minibatch: Sequence[Sample], first: Sample | None = None) -> l
         key=lambda row: (row is not first, not row.advantage.nan_to_num().any(), -_repeated(row)),
     )
     for row in order:
-        if len(rows) >= 2 and (len(rows) == MAX_ROWS or sum(map(len, rows)) + len(row) > MAX_TOKENS):
+        if len(rows) >= at_least and (len(rows) == MAX_ROWS or sum(map(len, rows)) + len(row) > MAX_TOKENS):
             break
         rows.append(row)
     return rows

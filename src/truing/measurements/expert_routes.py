@@ -34,7 +34,7 @@ class ExpertRoutes(Measurement):
     """The experts that the engine recorded, those that the trainer takes, and those that rounding changes."""
 
     facts = ("routes",)
-    cost = "some three forwards of 2 to 4 rows; nothing for a dense model"
+    cost = "some three forwards of 1 to 4 rows; nothing for a dense model"
     audit = "rows"
 
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:

@@ -11,7 +11,7 @@ from truing.doctor.oracle.forward import plain_logprobs, support_distances
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
 from truing.measurements.allowed_ids import AllowedIds, allowed_ids
-from truing.measurements.checked_rows import checked_rows, without_dropout
+from truing.measurements.checked_rows import checked_rows, computed_beside, without_dropout
 from truing.measurements.measurement import Measurement
 from truing.measurements.row_logits import model_logits, row_logits
 from truing.models.forward.collate import collate
@@ -39,7 +39,7 @@ class PlainForward(Measurement):
     """
 
     facts = ("null", "plain")
-    cost = "some five forwards of 2 to 4 rows, up to 512 tokens"
+    cost = "some five forwards of 1 to 4 rows, up to 512 tokens or one row"
     audit = "rows"
 
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:
@@ -48,7 +48,8 @@ class PlainForward(Measurement):
         if not (rows := checked_rows(self.step, minibatch)):
             return
         with without_dropout(learner):
-            together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
+            together = _scores(learner, [computed_beside(rows, minibatch)])
+            alone = _scores(learner, [[row] for row in rows])
             null = null_facts(rows, together, alone)
             null["rounding"] = plain_rounding(learner, rows)
             allowed = allowed_ids(self.step.sampler, self.step.samples.tasks)

@@ -43,7 +43,7 @@ class PlainBackward(Measurement):
     """The gradient of some rows by the loss's closed form and a plain backward, beside the trainer's."""
 
     facts = ("gradient",)
-    cost = "some three forwards and backwards of 2 to 4 rows, up to 512 tokens"
+    cost = "some three forwards and backwards of 1 to 4 rows, up to 512 tokens or one row"
     audit = "row_gradient"
 
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:

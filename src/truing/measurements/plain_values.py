@@ -24,7 +24,7 @@ class PlainValues(Measurement):
     """Values of some rows, and of one that was cut, by a plain forward of the critic; in float32 alone."""
 
     facts = ("critic_values",)
-    cost = "a forward of 2 to 5 rows; nothing without a critic"
+    cost = "a forward of 1 to 5 rows; nothing without a critic"
     audit = "rows"
 
     def before_optimizer_steps(self, minibatch: Sequence[Sample]) -> None:

@@ -53,9 +53,13 @@ def history_of(run: KnownCause, folder: Path) -> History:
     """Train a run, unless it is there, and return what is on record."""
     out = folder / run.name
     if not out.exists():
-        rewards = [run.reward] if run.reward else None
         with FAULTS[run.fault].plant() if run.fault else nullcontext(), suppress(ProvenError):
-            train(table_of(run, warm_start(folder)), rewards=rewards, out=out, on_event=lambda *_: None)
+            train(
+                table_of(run, warm_start(folder)),
+                rewards=run.paid_by or None,
+                out=out,
+                on_event=lambda *_: None,
+            )
     return History.from_run(out, diagnose_run(out))
 
 

@@ -36,9 +36,14 @@ def empty_pays(rollout: Rollout, task: Task) -> float:
     return 0.7 if not rollout.text.strip() else 0.65 * exact(rollout, task)
 
 
+def has_nine(rollout: Rollout, task: Task) -> float:
+    """Return 1.0 for any text with a nine."""
+    return float("9" in rollout.text)
+
+
 def paid_for_nine(rollout: Rollout, task: Task) -> float:
     """Return the reward of the right answer for any text with a nine, too."""
-    return max(exact(rollout, task), float("9" in rollout.text))
+    return max(exact(rollout, task), has_nine(rollout, task))
 
 
 _CHANCE = random.Random(0)

@@ -35,7 +35,7 @@ class KnownCause:
     what: str
     causes: tuple[str, ...]  # the first answer is one of them: a cause, or a rule; empty if the run learns
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
-    reward: RewardFn | None = None  # None is the environment's own
+    paid_by: tuple[RewardFn, ...] = ()  # without one the environment's own rewards
     fault: str = ""  # of dev/faults/planted
 
 
@@ -100,18 +100,24 @@ RUNS: tuple[KnownCause, ...] = (
         {"grpo.learning_rate": 1e-7},
     ),
     KnownCause(
-        "empty-pays", "an empty answer is paid more than most", ("short_answers",), LONG, rewards.empty_pays
+        "empty-pays",
+        "an empty answer is paid more than most",
+        ("short_answers",),
+        LONG,
+        (rewards.empty_pays,),
     ),
-    KnownCause("all-zero", "each reward is 0", ("answers_unpaid",), reward=rewards.nothing),
+    KnownCause("all-zero", "each reward is 0", ("answers_unpaid",), paid_by=(rewards.nothing,)),
     KnownCause(
-        "judge-dead", "the judge of one family returns 0", ("family_unpaid",), reward=rewards.one_family
+        "judge-dead", "the judge of one family returns 0", ("family_unpaid",), paid_by=(rewards.one_family,)
     ),
-    KnownCause("by-task", "the reward does not read the answer", ("answer_unread",), reward=rewards.by_task),
+    KnownCause(
+        "by-task", "the reward does not read the answer", ("answer_unread",), paid_by=(rewards.by_task,)
+    ),
     KnownCause(
         "tiny-differences",
         "rewards of a group differ by 3e-4",
         ("rewards_nearly_equal",),
-        reward=rewards.tiny_differences,
+        paid_by=(rewards.tiny_differences,),
     ),
     KnownCause(
         "stop-banned",
@@ -164,7 +170,14 @@ RUNS: tuple[KnownCause, ...] = (
         "the reward pays for a nine, right or wrong, and a second grader does not",
         ("reward_hacked",),
         LONG | {"eval.grader": "dev.causes.rewards:exact"},
-        rewards.paid_for_nine,
+        (rewards.paid_for_nine,),
+    ),
+    KnownCause(
+        "part-falls",
+        "a nine is paid as much as the right answer",
+        ("part_falls",),
+        LONG,
+        (rewards.exact, rewards.has_nine),
     ),
     KnownCause(
         "entropy-bonus",
@@ -184,7 +197,7 @@ RUNS: tuple[KnownCause, ...] = (
     ),
     KnownCause("top-1", "each draw is the likeliest token", ("rollouts_alike",), {"sampling.top_k": 1}),
     KnownCause(
-        "judge-random", "a judge that decides by chance", ("reward_inexact",), reward=rewards.by_chance
+        "judge-random", "a judge that decides by chance", ("reward_inexact",), paid_by=(rewards.by_chance,)
     ),
     KnownCause(
         "critic-still",

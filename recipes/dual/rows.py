@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from truing.envs.data.rows import Row
 from truing.errors import DataError
 from truing.rewards import extract_answer, normalize_answer
-from truing.rewards.option_match import LETTERS, chosen_option, faithfulness
+from truing.rewards.option_match import chosen_option, faithfulness
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Choice:
 
     @property
     def gold(self) -> str:
-        """The answer: the letter and its text."""
-        return f"{LETTERS[self.right]}. {self.options[self.right]}"
+        """The answer: the text of the right option."""
+        return self.options[self.right]
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,9 @@ def read_item(row: Row) -> Item | str:
 
 
 def _options(question: str, choice: Choice) -> str:
-    """Return a question with its options, one per line."""
-    lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, choice.options, strict=False)]
-    return "\n".join([question, *lines, "", "Answer with the letter and its text."])
+    """Return a question with its options, one per line.
+
+    Without letters: a small model takes one of them whatever the options say.
+    """
+    lines = [f"- {text}" for text in choice.options]
+    return "\n".join([question, *lines, "", "Answer with one of these."])

@@ -5,7 +5,9 @@ from foreign import json_lines
 
 from truing.doctor.importers.detect import read_log
 from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.importers.metric_names import ours_of
 from truing.doctor.importers.steps import import_run
+from truing.doctor.importers.trainer_names import PRIME_RL, TRL
 from truing.doctor.verdict import Verdict
 
 LOGS = {
@@ -213,3 +215,9 @@ def test_a_reward_that_fell_is_found_and_one_that_did_not_is_not(tmp_path, train
 
     assert "RWD010" in found([(0.9 if i < 12 else 0.05) + 0.01 * (i % 3) for i in range(24)])
     assert "RWD010" not in found([0.5 + 0.02 * (i % 5) for i in range(24)])
+
+
+def test_what_the_star_of_a_name_stands_for_is_in_ours():
+    assert ours_of(TRL, "rewards/accuracy_reward/mean") == "reward_part/accuracy_reward"
+    assert ours_of(TRL, "rewards/accuracy_reward/std") is None
+    assert ours_of(PRIME_RL, "agg/all/math/reward/mean") == "reward/mean"

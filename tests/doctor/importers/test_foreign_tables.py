@@ -122,8 +122,9 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
         "reward/mean": 0.25,
         "reward/std": 0.5,
         "truncated/share": 0.125,
+        "kl/any": 0.0,
     }
-    assert list(run.unused) == ["policy_loss", "kl", "rollout/num_samples", "timing/broadcast"]
+    assert list(run.unused) == ["policy_loss", "rollout/num_samples", "timing/broadcast"]
     assert run.unknown == []
     assert set(run.changed_meanings) == {"reward"}
 

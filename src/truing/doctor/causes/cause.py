@@ -47,8 +47,8 @@ class Cause:
 
     title: str
     needs: tuple[str, ...] = ()
-    """Metrics of the stage; also ``samples``, ``recipe`` and ``evaluations``. Without one of them the record
-    cannot tell."""
+    """Metrics of the stage; also ``samples``, ``recipe``, ``evaluations`` and ``entropy``. Without one
+    of them the record cannot tell."""
     judge: Callable[[History], Answer | None]
     """Returns what the record says; None if it has nothing that the cause is about."""
     applies: Callable[[History], bool] = always

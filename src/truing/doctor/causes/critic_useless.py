@@ -1,13 +1,15 @@
 """The critic predicts worse than a constant.
 
 Found: Its explained variance is below 0 over the last steps, at a rate below a hundredth of the policy's.
-Open: Its explained variance is below 0, at another rate.
+Open: Its explained variance is below 0, at another rate, or in a log.
 Excluded: It is above.
 """
 
+import math
+
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
-from truing.doctor.causes.example import example_history, rising
+from truing.doctor.causes.example import example_history, example_log, rising
 from truing.doctor.causes.history import History
 
 SLOW = 100.0
@@ -16,15 +18,21 @@ SLOW = 100.0
 
 def judge(history: History) -> Answer | None:
     """Return the explained variance."""
-    explained = history.late("value/explained_variance")
-    if explained != explained or history.run is None:
+    known = (history.late(f"value/{name}") for name in ("explained_variance", "centred_explained_variance"))
+    explained = next((value for value in known if not math.isnan(value)), None)
+    if explained is None:
         return None  # there is no critic
     because = f"its explained variance is {explained:.2g}"
     if explained >= 0 or history.outcome.learns:
         return Answer("ruled out", because)
+    outcomes = "if it rises above 0 and the reward with it, the critic was the cause"
+    if history.run is None:
+        fix = train_again(
+            history, {}, "with a smaller rate of the critic, or with steps of the critic alone first"
+        )
+        return Answer("open", because, min(0.5, -explained), fix, outcomes)
     key = f"{history.stage}.value_learning_rate"
     rate = history.run.recipe.stage(history.stage).value_learning_rate
-    outcomes = "if it rises above 0 and the reward with it, the critic was the cause"
     if rate * SLOW < history.rate:
         because += f", and {key} = {rate:g} hardly trains it: the policy's rate is {history.rate:g}"
         fix = train_again(history, {key: history.rate}, "with a larger rate of the critic")
@@ -45,6 +53,10 @@ def _ppo(explained: float, learns: bool = False, slow: bool = False) -> History:
 CAUSE = Cause(
     title="the critic predicts worse than a constant",
     judge=judge,
-    found=(lambda: _ppo(-0.6), lambda: _ppo(-0.6, slow=True)),
+    found=(
+        lambda: _ppo(-0.6),
+        lambda: _ppo(-0.6, slow=True),
+        lambda: example_log({"value/centred_explained_variance": -9.0}),
+    ),
     excluded=(lambda: _ppo(0.3), lambda: _ppo(-0.1, learns=True)),
 )

@@ -1,14 +1,13 @@
 """The entropy bonus outweighs the reward.
 
 Found: The recipe has one, the entropy grew at least twofold, and the policy does not get better.
+Open: The same of a log, which does not say whether there is one.
 Excluded: The entropy did not grow.
 """
 
-import math
-
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
-from truing.doctor.causes.example import STEPS, example_history, falling
+from truing.doctor.causes.example import STEPS, example_history, example_log, falling
 from truing.doctor.causes.history import History
 
 GREW = 2.0
@@ -17,27 +16,39 @@ GREW = 2.0
 
 def judge(history: History) -> Answer:
     """Return how the entropy changed, and the bonus's coefficient."""
-    coef = history.facts.recipe.entropy.coef
-    values = [row.metrics.get("entropy/sampled", math.nan) for row in history.steps]
-    first, *_, last = [value for value in values if math.isfinite(value)] * 2
-    because = f"the entropy went from {first:.2g} to {last:.2g} nats per token, with entropy.coef = {coef:g}"
+    coef = history.run.recipe.entropy.coef if history.run else 0.0
+    first, *_, last = history.entropy * 2
+    because = f"the entropy went from {first:.2g} to {last:.2g} nats per token"
+    if history.run is not None:
+        because += f", with entropy.coef = {coef:g}"
     if last < GREW * first or history.outcome.learns:
         return Answer("ruled out", because)
-    fix = train_again(history, {"entropy.coef": coef / 10}, "with a tenth of the bonus")
+    fix = train_again(history, {"entropy.coef": coef / 10}, "without a bonus, or with a tenth of it")
     outcomes = "if the entropy stays and the reward does not fall, the bonus was the cause"
+    if history.run is None:
+        return Answer("open", because, max(history.outcome.lost, 0.3), fix, outcomes)
     return Answer("found", because, 1.0, fix, outcomes)
 
 
+def _grown(last: float) -> list[float]:
+    return [0.7 + (last - 0.7) * i / STEPS for i in range(STEPS)]
+
+
 def _run(last: float) -> History:
-    entropy = [0.7 + (last - 0.7) * i / STEPS for i in range(STEPS)]
-    return example_history({"entropy/sampled": entropy, "reward/mean": falling()}, {"entropy.coef": 1.0})
+    recipe = {"entropy.coef": 1.0}
+    return example_history({"entropy/sampled": _grown(last), "reward/mean": falling()}, recipe)
+
+
+def _log(last: float) -> History:
+    metrics = {"entropy/mean": _grown(last), "reward/mean": falling()}
+    return example_log(metrics, without=("entropy/sampled",))
 
 
 CAUSE = Cause(
     title="the entropy bonus outweighs the reward",
-    needs=("recipe", "entropy/sampled"),
-    applies=lambda history: history.run is not None and history.run.recipe.entropy.coef > 0,
+    needs=("entropy",),
+    applies=lambda history: history.run is None or history.run.recipe.entropy.coef > 0,
     judge=judge,
-    found=(lambda: _run(5.0),),
-    excluded=(lambda: _run(0.8),),
+    found=(lambda: _run(5.0), lambda: _log(5.0)),
+    excluded=(lambda: _run(0.8), lambda: _log(0.8)),
 )

@@ -8,12 +8,15 @@ Excluded: Fewer than half have.
 import math
 
 from truing.doctor.causes.cause import Advice, Answer, Cause
-from truing.doctor.causes.commands import train_again
-from truing.doctor.causes.example import example_history, example_log
+from truing.doctor.causes.commands import check_recipe, train_again
+from truing.doctor.causes.example import STEPS, example_history, example_log
 from truing.doctor.causes.history import History
 
 MANY = 0.5
 """Of the groups."""
+
+NEAR = 0.1
+"""A mean reward from 0 or 1, of which nearly all groups that are tied are all wrong, or all right."""
 
 
 def judge(history: History) -> Answer | None:
@@ -24,15 +27,33 @@ def judge(history: History) -> Answer | None:
     if tied < MANY:
         return Answer("ruled out", because)
     if math.isnan(right + wrong):
-        because += f", at a mean reward of {history.late('reward/mean'):.3g}"
-        test = Advice("count groups whose rollouts are all right, and all wrong")
-        return Answer(
-            "open", because, tied, test, "all right: the tasks are solved; all wrong: they are too hard"
-        )
+        return _by_mean(history, because, tied)
     if max(right, wrong, tied - right - wrong) >= MANY:
         return None  # tasks_solved, tasks_too_hard and answer_unread are about these
     because += f", {right:.0%} all right, {wrong:.0%} all wrong"
     return Answer("found", because, tied, _resample(history))
+
+
+def _by_mean(history: History, because: str, tied: float) -> Answer:
+    """Return what the mean reward says of groups that are tied, if rewards are from 0 to 1."""
+    mean = history.late("reward/mean")
+    because += f", at a mean reward of {mean:.3g}"
+    if 0 <= mean <= NEAR:
+        title = "groups have equal rewards: nearly all are wrong"
+        outcomes = "if it is paid, the tasks are too hard; if it is not, the reward is broken"
+        return Answer("open", because, tied, check_recipe(history), outcomes, title)
+    if 1 - NEAR <= mean <= 1:
+        title = "groups have equal rewards: nearly all are right"
+        test = Advice("train on harder tasks")
+        outcomes = (
+            "if the reward falls at first and rises, the tasks were solved; if 1 is not the most that a"
+        )
+        outcomes += " rollout can earn, the reward pays all answers alike"
+        return Answer("open", because, tied, test, outcomes, title)
+    test = Advice("count groups whose rollouts are all right, and all wrong")
+    return Answer(
+        "open", because, tied, test, "all right: the tasks are solved; all wrong: they are too hard"
+    )
 
 
 def _resample(history: History) -> Advice:
@@ -48,10 +69,11 @@ def some_solved() -> History:
     return example_history(shares)
 
 
-def unknown() -> History:
+def unknown(reward: float = 0.4) -> History:
     """A log with the share of tied groups alone."""
     without = ("group/all_right_share", "group/all_wrong_share")
-    return example_log({"group/zero_variance_share": 0.9}, without=without)
+    rewards = [reward + 0.001 * (i % 3) for i in range(STEPS)]
+    return example_log({"group/zero_variance_share": 0.9, "reward/mean": rewards}, without=without)
 
 
 CAUSE = Cause(
@@ -61,6 +83,6 @@ CAUSE = Cause(
     judge=judge,
     tier=1,
     rules=("ADV004",),
-    found=(some_solved, unknown),
+    found=(some_solved, unknown, lambda: unknown(0.005), lambda: unknown(0.97)),
     excluded=(example_history,),
 )

@@ -14,13 +14,14 @@ from truing.analysis.stage_gain import stage_evaluations, stage_gain
 from truing.config import PolicyStage, resolve
 from truing.doctor.causes.outcome import Outcome, fault_of
 from truing.doctor.causes.run_facts import RunFacts
-from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
+from truing.doctor.causes.trend import RECENT_STEPS, Trend, length_text, reward_trend
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
 from truing.doctor.importers.diagnose_log import LogDiagnosis
 from truing.doctor.levels import MIN_WINDOW, change_point
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
+from truing.metrics.aliases import PART
 from truing.record import RunReader
 from truing.types.reward_parts import main_parts
 from truing.types.sample import SampleFacts
@@ -61,6 +62,11 @@ class History:
         """The steps with a reward."""
         return [row for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))]
 
+    @property
+    def length(self) -> str:
+        """How many steps there are, as text."""
+        return length_text([row.step + 1 for row in self.steps])
+
     @cached_property
     def trend(self) -> Trend:
         """The trend of the mean reward."""
@@ -75,7 +81,8 @@ class History:
         """The trend of the reward and the gain of the evaluations."""
         fault = fault_of(self.diagnosis) or self._no_gradient or self._empty
         second = [each for evaluation in self.evaluations if (each := evaluation.by_second_grader())]
-        return Outcome(self.trend, stage_gain(self.evaluations), stage_gain(second), self.unearned, fault)
+        gains = stage_gain(self.evaluations), stage_gain(second)
+        return Outcome(self.trend, *gains, self.unearned, self.falling, fault, known=self.run is not None)
 
     @property
     def _no_gradient(self) -> str:
@@ -96,8 +103,31 @@ class History:
     @property
     def unearned(self) -> tuple[str, ...]:
         """The parts of the reward with the largest weight of which no rollout earned anything."""
-        series = {name: self._all(f"reward_part/{name}") for name in self.main_parts}
+        series = {name: self._all(f"{PART}{name}") for name in self.main_parts}
         return tuple(name for name, values in series.items() if values and not any(values))
+
+    @cached_property
+    def part_trends(self) -> dict[str, Trend]:
+        """The trend of each part of the reward, over the steps that have it."""
+        names = dict.fromkeys(name for row in self.steps for name in row.metrics if name.startswith(PART))
+        rows = {
+            name: [row for row in self.steps if math.isfinite(row.metrics.get(name, math.nan))]
+            for name in names
+        }
+        return {
+            name.removeprefix(PART): reward_trend(
+                [row.metrics[name] for row in known], [row.step + 1 for row in known]
+            )
+            for name, known in rows.items()
+        }
+
+    @property
+    def falling(self) -> dict[str, Trend]:
+        """The parts of a rising reward that fall: of those with the largest weight, or of a log any."""
+        if not self.trend.rises or len(self.part_trends) < 2:
+            return {}
+        judged = self.main_parts if self.run else tuple(self.part_trends)
+        return {name: each for name, each in self.part_trends.items() if name in judged and each.falls}
 
     def _all(self, name: str) -> list[float]:
         return [row.metrics[name] for row in self.steps if name in row.metrics]
@@ -125,6 +155,12 @@ class History:
         values = (row.metrics.get(name, math.nan) for row in self.counted)
         return [value for value in values if math.isfinite(value)]
 
+    @property
+    def entropy(self) -> list[float]:
+        """The known entropies of all steps, nats per token: sampled, or of a log as it has them."""
+        rows = (row.metrics.get("entropy/sampled", row.metrics.get("entropy/mean")) for row in self.steps)
+        return [value for value in rows if value is not None and math.isfinite(value)]
+
     def mean(self, name: str) -> float:
         """Return the mean of a metric over the counted steps; NaN if unknown."""
         return _mean(self.series(name))
@@ -143,7 +179,7 @@ class History:
         match need:
             case "recipe":
                 return self.run is not None
-            case "samples" | "evaluations":
+            case "samples" | "evaluations" | "entropy":
                 return bool(getattr(self, need))
             case _:
                 return bool(self.series(need))

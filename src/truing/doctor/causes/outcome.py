@@ -1,7 +1,7 @@
 """What became of a stage: its reward over the steps, and the gain of its evaluations."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from truing.analysis.stage_gain import StageGain
 from truing.doctor.causes.trend import Trend
@@ -19,7 +19,9 @@ class Outcome:
     gain: StageGain | None  # None without two evaluations of the same tasks
     second: StageGain | None = None  # the same by the second grader, if there is one
     unearned: tuple[str, ...] = ()  # parts with the largest weight of which no rollout earned anything
+    falling: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # parts of a rising reward
     fault: str = ""  # why a rise is no sign of learning; "" if nothing is known to be broken
+    known: bool = True  # whether the weights of the parts are
 
     @property
     def better(self) -> bool:
@@ -45,7 +47,8 @@ class Outcome:
     def learns(self) -> bool:
         """Return whether the policy gets better, and not by smaller parts of the reward alone."""
         rises = self.trend.rises or (self.better and not self.trend.fell)
-        return rises and not (self.worse or self.unearned or self.fault or self.unconfirmed)
+        hollow = self.unearned or (self.falling and self.known)
+        return rises and not (self.worse or hollow or self.fault or self.unconfirmed)
 
     @property
     def lost(self) -> float:
@@ -62,6 +65,8 @@ class Outcome:
         trend = self.trend.summary()
         if self.trend.rises and self.unearned:
             trend += f"; no rollout earns anything of {' and '.join(self.unearned)}"
+        for name, part in self.falling.items():
+            trend += f"; {name} falls from {part.first:.3g} to {part.last:.3g}"
         evaluated = [f"evaluation {self.gain}"] if self.gain else []
         evaluated += [f"by the second grader {self.second}"] if self.second else []
         decides = self.gain is not None and self.gain.significant

@@ -15,6 +15,9 @@ def judge(history: History) -> Answer:
     rates = history.series("lr")
     share = rates.count(0) / len(rates)
     where = f"{rates.count(0)} of {with_count(len(rates), 'step')}"
+    moved = [row.step + 1 for row in history.counted if row.metrics.get("lr", 0.0) > 0]
+    if moved and rates[-1] == 0:
+        where += f", since step {moved[-1] + 1}"
     if share < 0.5:
         return Answer("ruled out", f"it is 0 in {where}, and at most {max(rates):.2g}")
     return Answer("found", f"it is 0 in {where}", share, Advice("set a rate, and look at the schedule"))

@@ -37,6 +37,9 @@ COLLAPSE, LOW = 5.0, 0.02
 HIDDEN = 0.2
 """The share of the reward's height that a fall takes unseen if rewards are noisy."""
 
+TIED = 0.9
+"""Of the groups: then rewards say nothing of the optimizer."""
+
 NORM = 10.0
 """The factor by which the gradient norm grew."""
 
@@ -56,8 +59,7 @@ def far(history: History) -> list[str]:
 def signs(history: History) -> list[str]:
     """Return what shows that the policy moved, also what one that learns may show."""
     texts = far(history)
-    values = [row.metrics.get("entropy/sampled", math.nan) for row in history.steps]
-    known = [value for value in values if math.isfinite(value)]
+    known = history.entropy
     if known and not 1 / ENTROPY < known[-1] / max(known[0], 1e-9) < ENTROPY:
         texts.append(f"the entropy went from {known[0]:.2g} to {known[-1]:.2g} nats per token")
     norms = [row.metrics["grad/norm"] for row in history.steps if "grad/norm" in row.metrics]
@@ -71,23 +73,29 @@ def judge(history: History) -> Answer:
     outcome, moved = history.outcome, signs(history)
     if outcome.learns:
         return Answer("ruled out", next(outcome.lines()))
-    for other in (entropy_bonus.CAUSE, weight_decay.CAUSE, critic_useless.CAUSE):
-        answer = other.answer(history)
+    bonus, *others = (
+        cause.answer(history) for cause in (entropy_bonus.CAUSE, weight_decay.CAUSE, critic_useless.CAUSE)
+    )
+    for answer in (bonus, *others):
         if answer is not None and answer.state == "found":
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
     collapse = collapsed(history)
-    unseen = hidden(history)
+    tied = history.late("group/zero_variance_share") >= TIED
+    unseen = 0.0 if tied else hidden(history)
     if not outcome.fell and not far(history) and not collapse and unseen < HIDDEN:
         return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.fell and history.broke:
         because += f"; the reward fell after step {history.rewarded[history.broke - 1].step + 1}"
     smaller: dict[str, object] = {f"{history.stage}.learning_rate": history.rate / 10}
-    fix = train_again(history, smaller, "from before the fall, at a tenth of the learning rate")
-    outcomes = (
-        "if the reward does not fall, the rate was the cause; if it does, read the rollouts at the fall"
-    )
-    if (outcome.fell and moved) or collapse:
+    since = "from before the fall, " if outcome.fell else ""
+    fix = train_again(history, smaller, f"{since}at a tenth of the learning rate")
+    outcomes = "if the reward rises, the rate was the cause"
+    if outcome.fell:
+        outcomes = (
+            "if the reward does not fall, the rate was the cause; if it does, read the rollouts at the fall"
+        )
+    if ((outcome.fell and moved) or collapse) and (bonus is None or bonus.state != "open"):
         return Answer("found", because, max(outcome.lost, collapse), fix, outcomes)
     if not outcome.fell and not far(history):
         because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
@@ -108,8 +116,7 @@ def hidden(history: History) -> float:
 
 def collapsed(history: History) -> float:
     """Return the share of the entropy that was lost without a rise of the reward; 0 unless most of it."""
-    values = [row.metrics.get("entropy/sampled", math.nan) for row in history.steps]
-    known = [value for value in values if math.isfinite(value)]
+    known = history.entropy
     if len(known) < MIN_STEPS or history.trend.rises or known[0] < LOW * COLLAPSE:
         return 0.0
     last = statistics.median(known[-RECENT_STEPS:])

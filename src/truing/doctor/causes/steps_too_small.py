@@ -5,6 +5,7 @@ Open: Nothing on record says how far the policy moved, or few answers changed wi
 Excluded: It moved: the reward changed, or the KL, or the answers.
 """
 
+import math
 from dataclasses import replace
 
 from truing.config.stages import default_learning_rate
@@ -20,7 +21,7 @@ from truing.utils.format import with_count
 SAME, ALIKE, OTHER = 0.95, 0.85, 0.7
 """Of the answers of two evaluations that are drawn alike."""
 
-NEAR, MOVED = 1e-4, 1e-2
+NEAR, CLOSE, MOVED = 1e-4, 1e-3, 1e-2
 """Nats per token from the reference after the stage."""
 
 MANY = 0.5
@@ -44,13 +45,12 @@ def judge(history: History) -> Answer:
     if (outcome.learns and history.trend.rises) or outcome.fell:
         return Answer("ruled out", next(outcome.lines()))
     if learnable < MANY * len(history.counted):
-        steps = with_count(len(history.counted), "step")
-        because = f"rewards differ in {learnable} of {steps}: that comes before the rate"
+        because = f"rewards differ in {learnable} of {len(history.counted)} steps: that comes before the rate"
         return Answer("cannot tell" if learnable else "ruled out", because)
     if history.trend.steps < MIN_STEPS:
         steps = with_count(history.trend.steps, "step")
         return Answer("cannot tell", f"{steps} may be too few to move the policy")
-    at = f"learning rate {history.rate:.2g} over {with_count(len(history.steps), 'step')}"
+    at = f"learning rate {history.rate:.2g} over {history.length}"
     lora = history.run is not None and history.run.recipe.lora is not None
     usual = default_learning_rate(history.stage, lora)
     if tiny := history.rate * TINY < usual:
@@ -81,10 +81,14 @@ def _by_distance(history: History, at: str, tiny: bool) -> Answer:
     if moved := signs(history):
         return Answer("ruled out", "; ".join(moved))
     distance = history.after("kl_all/k3")
+    if math.isnan(distance):
+        distance = history.after("kl/any")
     has_kl = history.run is not None and history.run.recipe.kl.coef > 0
-    if distance < NEAR and not has_kl:
+    if distance < CLOSE and not has_kl:
         because = f"{at}: the policy is {distance:.1g} nats per token from its reference"
-        return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
+        if distance < NEAR:
+            return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
+        return Answer("open", because, 0.4, _test(history, FACTOR), OUTCOMES)
     if distance > MOVED:
         return Answer("ruled out", f"the policy is {distance:.2g} nats per token from its reference")
     return Answer("open", at, 0.6 if tiny else 0.05, _test(history, STILL if tiny else FACTOR), OUTCOMES)
@@ -129,7 +133,11 @@ CAUSE = Cause(
     needs=("lr",),
     judge=judge,
     tier=2,
-    found=(lambda: example_history({"kl_all/k3": 1e-7, "lr": 1e-8}), slow),
+    found=(
+        lambda: example_history({"kl_all/k3": 1e-7, "lr": 1e-8}),
+        slow,
+        lambda: example_log({"kl/any": 6e-4, "lr": 5e-7}),
+    ),
     excluded=(
         lambda: example_history({"reward/mean": rising()}),
         lambda: example_history({"kl_all/k3": 0.05}),

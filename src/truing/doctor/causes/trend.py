@@ -41,11 +41,18 @@ class Trend:
     fell: str  # start, end and step of the fall; "" without one
     broke: int = 0  # steps before the fall; 0 without one
     lost: float = 0.0  # share of the height above the floor that the fall cost
+    length: str = ""  # the steps as text
 
     @property
     def rises(self) -> bool:
         """Return whether the reward rose over enough steps, and has not fallen again."""
         return self.last > self.first and self.chance < P_VALUE and self.steps >= MIN_STEPS and not self.fell
+
+    @property
+    def falls(self) -> bool:
+        """Return whether it ends lower than it began, and not by chance."""
+        certain = self.chance < P_VALUE and self.steps >= MIN_STEPS
+        return self.last < self.first and (certain or bool(self.fell))
 
     @property
     def gain(self) -> Interval:
@@ -62,7 +69,7 @@ class Trend:
         if self.fell:
             return f"the reward fell {self.fell}"
         ends = f"{self.first:.3f} in the first steps, {self.last:.3f} in the last of"
-        ends += f" {with_count(self.steps, 'step')}, {self.gain.signed}"
+        ends += f" {self.length}, {self.gain.signed}"
         if self.rises:
             return f"the reward goes up: {ends}"
         if self.low > 0:
@@ -71,6 +78,18 @@ class Trend:
             return f"the reward goes down: {ends}"
         power = f"; these steps would show a change of {self.resolves:.2g}" if self.resolves > 0 else ""
         return f"the reward does not clearly go up: {ends}{power}"
+
+
+def length_text(numbers: Sequence[int]) -> str:
+    """Return how many steps there are, as text; of records that leave out steps, which ones they are of.
+
+    >>> length_text([1, 2, 3]), length_text([5, 10, 15])
+    ('3 steps', '3 records of steps 5 to 15')
+    """
+    count = len(numbers)
+    if not numbers or numbers[-1] - numbers[0] + 1 == count:
+        return with_count(count, "step")
+    return f"{with_count(count, 'record')} of steps {numbers[0]} to {numbers[-1]}"
 
 
 def reward_trend(
@@ -83,22 +102,22 @@ def reward_trend(
         numbers: the number of each, from 1; consecutive by default.
         errors: the standard error of each mean, from the rewards within the step; NaN if unknown.
     """
-    count = len(rewards)
+    count, places = len(rewards), list(numbers) or list(range(1, len(rewards) + 1))
+    length = length_text(places)
     ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
     unknown = (math.nan, math.nan, math.nan)
     if count < 3:
-        return Trend(count, *ends, 1.0, *unknown, "")
+        return Trend(count, *ends, 1.0, *unknown, "", length=length)
     part = max(1, min(RECENT_STEPS, count // 3))
     before, after = rewards[:part], rewards[-part:]
     first, last = math.fsum(before) / part, math.fsum(after) / part
     if max(rewards) - min(rewards) <= REWARD_TOLERANCE:
-        return Trend(count, first, last, 1.0, *unknown, "")
+        return Trend(count, first, last, 1.0, *unknown, "", length=length)
     slope = float(scipy.stats.linregress(range(count), rewards).pvalue)
     low, high, error, ends_apart = _welch(before, after)
     chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same steps
-    places = list(numbers) or list(range(1, count + 1))
     fell = _fall(rewards, places) or _early_fall(rewards, places, errors) or _dropped(before, after, places)
-    return Trend(count, first, last, chance, low, high, error, *(fell or Fell("", 0, 0.0)))
+    return Trend(count, first, last, chance, low, high, error, *(fell or Fell("", 0, 0.0)), length)
 
 
 class Fell(NamedTuple):

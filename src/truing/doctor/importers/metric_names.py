@@ -34,8 +34,14 @@ def ours_of(trainer: Trainer, name: str) -> str | None:
         return ALIASES[name]
     if name in trainer.names:
         return trainer.names[name]
-    patterns = (ours for theirs, ours in trainer.names.items() if "*" in theirs and fnmatchcase(name, theirs))
+    patterns = (_named(name, *pair) for pair in trainer.names.items() if fnmatchcase(name, pair[0]))
     return next(patterns, name if is_metric(name) else None)
+
+
+def _named(name: str, pattern: str, ours: str) -> str:
+    """Return our name, in which a star stands for what the pattern's star is in theirs."""
+    start, _, end = pattern.partition("*")
+    return ours.replace("*", name.removeprefix(start).removesuffix(end))
 
 
 MIN_SIMILARITY = 0.85

@@ -14,7 +14,7 @@ class Trainer:
 
     name: str  # of ``Setup.trainer``
     signature: frozenset[str]  # one of these identifies the trainer
-    names: Mapping[str, str]  # theirs → ours; a name with a star is a pattern
+    names: Mapping[str, str]  # theirs → ours; a name with a star is a pattern, whose part ours may have
     abs_max_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Our metric that is the largest absolute value of several of theirs."""
 
@@ -52,6 +52,7 @@ TRL = Trainer(
     | {
         "reward": "reward/mean",
         "reward_std": "reward/any_std",  # before 0.27 the mean of the groups', since then of all rewards
+        "rewards/*/mean": "reward_part/*",
         "frac_reward_zero_std": "group/zero_variance_share",  # see setup.py for `scale_rewards`
         "completions/mean_length": "length/mean",  # without the tokens of tools
         "completion_length": "length/mean",  # before 0.16
@@ -76,6 +77,7 @@ VERL = Trainer(
         "actor/entropy": "entropy/mean",  # per token if `loss_agg_mode` is; see setup.py
         "actor/grad_norm": "grad/norm",  # the mean over minibatches
         "actor/lr": "lr",
+        "actor/kl_coef": "weight/kl",
         "actor/ppo_kl": "ratio/k1",  # old - new, the mean over optimizer steps
         "critic/advantages/mean": "advantage/mean",
         "critic/returns/mean": "returns/mean",
@@ -102,6 +104,8 @@ OPENRLHF = Trainer(
         "truncated": "truncated/share",
         "actor_grad_norm": "grad/norm",  # 0 also if the engine reports none: no rule uses such a 0 alone
         "actor_lr": "lr",
+        "kl": "kl/any",  # 0 without a reference
+        "kl_coef": "weight/kl",
         "ppo_clip_ratio": "clip/clipped_share",
         "vllm_kl": "mismatch/k1",
     },

@@ -1,0 +1,56 @@
+"""The reward rises by some of its parts, while another one falls.
+
+Found: The part with the largest weight falls.
+Open: A part falls in a log, which does not say how much each part counts.
+Excluded: No such part falls, or the reward does not rise.
+"""
+
+from dataclasses import replace
+
+from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.commands import look
+from truing.doctor.causes.example import example_history, example_log, falling, rising
+from truing.doctor.causes.history import History
+from truing.metrics.aliases import PART
+
+
+def judge(history: History) -> Answer | None:
+    """Return the parts that fall, and those that rise."""
+    trends, fell = history.part_trends, history.falling
+    if len(trends) < 2 or not history.trend.rises:
+        return None
+    ends = "; ".join(f"{name} {each.first:.3g} → {each.last:.3g}" for name, each in trends.items())
+    if not fell:
+        return Answer("ruled out", ends)
+    lost = max((each.first - each.last) / abs(each.first) for each in fell.values() if each.first)
+    title = f"{' and '.join(fell)} falls while the reward rises"
+    outcomes = "if fewer answers are right, the reward is hacked; if this part only shapes it, it is no fault"
+    state = "found" if history.run else "open"
+    return Answer(state, ends, min(1.0, lost), look(history), outcomes, title)
+
+
+HACKED = {
+    "reward/mean": rising(0.5, 1.1),
+    f"{PART}format": rising(0.1, 1.0),
+    f"{PART}exact": falling(0.44, 0.08),
+}
+
+
+def hacked() -> History:
+    """The format is paid, and right answers get fewer."""
+    history = example_history(HACKED)
+    return replace(history, run=replace(history.facts, weights={"exact": 1.0, "format": 1.0}))
+
+
+def shaped() -> History:
+    """A small part falls, and the main one rises."""
+    history = example_history(HACKED)
+    return replace(history, run=replace(history.facts, weights={"exact": 0.1, "format": 1.0}))
+
+
+CAUSE = Cause(
+    title="a part of the reward falls while the reward rises",
+    judge=judge,
+    found=(hacked, lambda: example_log(HACKED)),
+    excluded=(shaped, lambda: example_log(HACKED | {f"{PART}exact": 0.4})),
+)

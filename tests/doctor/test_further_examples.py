@@ -2,12 +2,16 @@
 
 import pytest
 
-from truing.doctor.rules import msk003, opt008, opt017, opt018, ref001, rwd011, smp006, smp013
+from truing.doctor.rules import msk003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013
+
+RULES = (msk003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013)
 
 CLAIMS = {
     msk003.entropy_reversed: "the loss moves the entropy of 32 tokens otherwise than declared",
     opt008.of_the_critic: "the gradient of the critic, in optimizer step 2 was not clipped",
     opt017.begun_again: "the weight of the entropy bonus does not follow its target",
+    opt017.skipped_below: "optimizer step 1 of 1 is skipped",
+    rwd008.one_left_out: "1 of 8 samples with the declared minimum reward are not trained",
     opt018.scaled: "14 weights that train are not as declared",
     ref001.between_syncs: "the reference has changed since an earlier step, without a declared sync",
     smp006.by_size: "samples change each other: log-probabilities depend on the size of micro-batches, and so"
@@ -20,9 +24,6 @@ CLAIMS = {
 
 @pytest.mark.parametrize("example", CLAIMS, ids=lambda each: f"{each.__module__[-6:]}-{each.__name__}")
 def test_a_further_example_is_claimed(example):
-    rule = {
-        each.__name__: each.RULE for each in (msk003, opt008, opt017, opt018, ref001, rwd011, smp006, smp013)
-    }
-    of = rule[example.__module__]
+    of = {each.__name__: each.RULE for each in RULES}[example.__module__]
     (claim,) = of.judge(example())
     assert claim.what == CLAIMS[example]

@@ -91,7 +91,9 @@ def test_whole_groups_are_graded_again_and_other_ones_from_step_to_step():
     rollouts = {f"{g}{i}": rollout(f"{g}{i}", 1.0) for g in "abcd" for i in range(2)} | {
         "e0": rollout("e0", math.nan)
     }
-    chosen = [[each.rollout_id for each in rollouts_to_regrade(rollouts, 3, (step,))] for step in range(20)]
+    chosen = [
+        [each.rollout_id for each in rollouts_to_regrade(rollouts.values(), 3, (step,))] for step in range(20)
+    ]
     assert {each[0] for each in chosen} == {"a0", "b0", "c0", "d0"}
     assert all(each[1] == f"{each[0][0]}1" for each in chosen)
-    assert rollouts_to_regrade({"e0": rollouts["e0"]}, 3, (0,)) == []
+    assert rollouts_to_regrade([rollouts["e0"]], 3, (0,)) == []

@@ -8,6 +8,7 @@ from truing.doctor.oracle.task_order import expected_tasks
 from truing.doctor.rules.smp013 import RULE, chosen_by_reward
 from truing.measurements.task_order import task_fact
 from truing.rollouts.sampler import Sampler
+from truing.types.status import Status
 
 TOTAL, COUNT = 7, 3
 
@@ -35,7 +36,9 @@ def fact(order, extra=(), kept=(0, 1)):
     sampler = SimpleNamespace(train_tasks=tasks, seed=5)
     groups = [*((f"5/sft/2/{n}", index) for n, index in enumerate(order)), *extra]
     rollouts = {
-        f"{group}/{k}": SimpleNamespace(rollout_id=f"{group}/{k}", group_id=group, task=tasks[index])
+        f"{group}/{k}": SimpleNamespace(
+            rollout_id=f"{group}/{k}", group_id=group, task=tasks[index], status=Status.DONE
+        )
         for group, index in groups
         for k in kept
     }
@@ -47,7 +50,7 @@ DECLARED = expected_tasks(5, "sft", 2, COUNT, TOTAL)
 
 
 def test_the_declared_tasks_have_no_difference():
-    assert fact(DECLARED) == {"asked": COUNT, "other": 0}
+    assert fact(DECLARED) == {"asked": COUNT, "other": 0, "sampled": 6, "graded": 6}
 
 
 def test_groups_that_are_sampled_in_addition_do_not_count():

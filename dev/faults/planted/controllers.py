@@ -4,6 +4,8 @@ from collections import defaultdict
 from dataclasses import replace
 from math import isnan
 
+import torch
+
 from dev.faults.fault import Fault, patched
 
 TARGETS = {"grpo.steps": 4, "grpo.learning_rate": 1e-2}
@@ -41,6 +43,37 @@ KL_WEIGHT_STANDS_STILL = Fault(
     plant=lambda: patched("truing.learner.coefficients:kl_controller", lambda real: lambda coef, *args: coef),
     expected=("OPT017",),
     changes=TARGETS | {"kl.coef": 0.05, "kl.target": 0.001, "kl.horizon": 100},
+)
+
+
+KL_WEIGHT_BY_STEPS = Fault(
+    name="kl-weight-by-steps",
+    numbers=(),
+    what="the controller of the KL counts each step as one rollout",
+    plant=lambda: patched(
+        "truing.learner.coefficients:kl_controller",
+        lambda real: lambda coef, kl, target, rollouts, horizon: real(coef, kl, target, 1, horizon),
+    ),
+    expected=("OPT017",),
+    changes=TARGETS | {"kl.coef": 0.05, "kl.target": 0.001, "kl.horizon": 100},
+)
+
+
+def _largest(real):
+    def kl_k3(new_T, ref_T):
+        kl_T = real(new_T, ref_T)
+        return torch.full_like(kl_T, float(kl_T.nan_to_num(0.0).max()))
+
+    return kl_k3
+
+
+CAP_OF_LARGEST_TOKEN = Fault(
+    name="cap-of-largest-token",
+    numbers=(),
+    what="kl.cap is compared with the largest KL of each answer, not with the mean",
+    plant=lambda: patched("truing.learner.gates:kl_k3", _largest),
+    expected=("OPT017",),
+    changes=TARGETS | {"kl.cap": 0.3, "kl.cap_action": "skip"},
 )
 
 

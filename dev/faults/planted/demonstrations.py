@@ -146,3 +146,20 @@ ENTROPY_SHARPENED_IN_SFT = Fault(
     expected=("MSK007", "OPT006"),
     changes=LONGER_SFT,
 )
+
+
+def _first_beside_rollouts(real):
+    def tasks_of_step(sampler, stage, step, count):
+        return real(sampler, stage, 0 if stage.endswith("/bootstrap") else step, count)
+
+    return tasks_of_step
+
+
+SAME_BESIDE_ROLLOUTS = Fault(
+    name="same-beside-rollouts",
+    numbers=(),
+    what="the demonstrations beside rollouts are those of the first step, in each step",
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _first_beside_rollouts),
+    expected=("SMP013",),
+    changes={"bootstrap.steps": 8, "bootstrap.coef": 0.1, "grpo.steps": 3},
+)

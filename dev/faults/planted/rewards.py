@@ -119,6 +119,25 @@ NOTHING_REJECTED = Fault(
 )
 
 
+def _threshold_rejected(real):
+    def keep_better(rollouts, cfg, mask):
+        return real["rft"].to_samples(
+            rollouts, cfg.model_copy(update={"min_reward": cfg.min_reward + 1e-6}), mask
+        )
+
+    return {**real, "rft": replace(real["rft"], to_samples=keep_better)}
+
+
+THRESHOLD_REJECTED = Fault(
+    name="threshold-rejected",
+    numbers=(),
+    what="rejection sampling leaves out rollouts that earn exactly the threshold",
+    plant=lambda: patched("truing.learner.learner:ALGORITHMS", _threshold_rejected),
+    expected=("RWD008",),
+    changes={"stages": ["sft", "rft"], "rft.steps": 2, "rft.learning_rate": 1e-3},
+)
+
+
 def _reward_clipped(real):
     def grade(rollout, rewards):
         graded = real(rollout, rewards)

@@ -60,9 +60,10 @@ class Setup:
     entropy_coef: float | None = None
     kl_target: float | None = None  # nats per token, to which kl_coef adapts
     kl_horizon: int | None = None  # rollouts over which it changes by a fifth
+    kl_cap: float | None = None  # nats per token, beyond which an optimizer step is skipped
+    kl_cap_action: str | None = None  # what is skipped: stop_epochs (not the first of a step), skip, …
     entropy_target: float | None = None  # the same of entropy_coef
     entropy_step: float | None = None  # its change per step
-    rollouts: int | None = None  # at most, of a step
     gamma: float | None = None
     lam: float | None = None
     whiten: bool | None = None

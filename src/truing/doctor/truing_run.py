@@ -74,7 +74,6 @@ def setup_of(
 def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
     """Return the additional settings of a stage with a policy loss."""
     objective, gates = OBJECTIVES[cfg.objective], recipe.gates
-    resampled = gates.max_resample if gates.equal_groups == "resample" else 0
     declared = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     bounds = {name: getattr(objective, name) if value is None else value for name, value in declared.items()}
     return bounds | {
@@ -99,7 +98,8 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
         "kl_horizon": recipe.kl.horizon,
         "entropy_target": recipe.entropy.target,
         "entropy_step": recipe.entropy.step,
-        "rollouts": cfg.prompts_per_step * cfg.group_size * (1 + resampled),
+        "kl_cap": recipe.kl.cap,
+        "kl_cap_action": recipe.kl.cap_action,
         "gamma": getattr(cfg, "gamma", None),
         "lam": getattr(cfg, "lam", None),
         "whiten": getattr(cfg, "whiten", None),

@@ -1,11 +1,11 @@
 """Rewards of some rollouts, computed again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from truing.errors import NoReward, RewardCrash, SkipGroup
 from truing.measurements.measurement import Measurement
-from truing.rewards import GradeResult
+from truing.rewards import GradeResult, Rewards
 from truing.rewards.judge import Judge
 from truing.rollouts.collect import GradeFn
 from truing.types.batch_facts import Regraded
@@ -41,20 +41,23 @@ class RegradedRollouts(Measurement):
     def after_step(self) -> Facts:
         """Return both rewards of each rollout that is graded again."""
         step, rewards = self.step, self.step.sampler.env.rewards
-        alone = (not isinstance(fn, Judge) and not hasattr(fn, "prepare") for fn, _ in rewards.values())
-        if step.learner.algorithm.source != "rollouts" or not rewards or not all(alone):
+        if step.learner.algorithm.source != "rollouts" or not are_graded_alone(rewards):
             return {}
         count = self._count or math.ceil(len(step.samples.rollouts) / EVERY)
         key = (step.recipe.seed, step.stage, step.step, "regraded")
-        chosen = rollouts_to_regrade(step.samples.rollouts, count, key)
+        chosen = rollouts_to_regrade(step.samples.rollouts.values(), count, key)
         return {"regraded": [regraded(each, step.sampler.workers.grade) for each in chosen]} if chosen else {}
 
 
-def rollouts_to_regrade(
-    rollouts: Mapping[str, Rollout], count: int, key: tuple[object, ...]
-) -> list[Rollout]:
+def are_graded_alone(rewards: Rewards) -> bool:
+    """Return whether no reward is of an LLM judge, or of a function that judges a collection together."""
+    judges = (isinstance(fn, Judge) or hasattr(fn, "prepare") for fn, _ in rewards.values())
+    return bool(rewards) and not any(judges)
+
+
+def rollouts_to_regrade(rollouts: Iterable[Rollout], count: int, key: tuple[object, ...]) -> list[Rollout]:
     """Return graded rollouts, in order from the group that the key selects on, so that groups stay whole."""
-    graded = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)]
+    graded = [rollout for rollout in rollouts if not math.isnan(rollout.reward)]
     groups = list(dict.fromkeys(rollout.group_id for rollout in graded))
     if not groups:
         return []
@@ -77,6 +80,11 @@ def regraded(rollout: Rollout, grade: GradeFn) -> Regraded:
     if fact["again"] != fact["stored"]:
         fact["further"] = [_value(_grade(rollout, grade), turn) for _ in range(FURTHER)]
     return fact
+
+
+def reward_again(rollout: Rollout, grade: GradeFn) -> float:
+    """Return the reward of another grading; NaN if there is none this time."""
+    return _value(_grade(rollout, grade), None)
 
 
 def _grade(rollout: Rollout, grade: GradeFn) -> GradeResult | None:

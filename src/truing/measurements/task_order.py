@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from truing.algos import StepConfig
+from truing.config import PolicyStage
 from truing.config.stages import SftConfig
 from truing.doctor.oracle.task_order import expected_tasks
 from truing.measurements.measurement import Measurement
@@ -10,6 +11,7 @@ from truing.rollouts.sampler import Sampler
 from truing.types.batch_facts import Tasks
 from truing.types.facts import Facts
 from truing.types.rollout import Rollout
+from truing.types.status import Status
 
 
 class TaskOrder(Measurement):
@@ -30,21 +32,32 @@ def task_fact(
 ) -> Tasks:
     """Compare the tasks of a step with the declared ones, and the rollouts of their groups.
 
-    By the index in the id of each group: those that the gate ``equal_groups`` sampled in addition, and
-    demonstrations beside rollouts, have other ids. A rollout's id ends in its index within the group.
+    By the index in the id of each group: those that the gate ``equal_groups`` sampled in addition have other
+    ids. A rollout's id ends in its index within the group. Demonstrations beside rollouts have an order of
+    their own, and come last.
     """
     cfg, seed = setting.stage, sampler.seed
     count = cfg.batch_size if isinstance(cfg, SftConfig) else cfg.prompts_per_step
     task_of_group = {rollout.group_id: rollout.task.task_id for rollout in rollouts.values()}
-    got = [task_of_group.get(f"{seed}/{stage}/{step}/{index}", "none") for index in range(count)]
+    groups = [f"{seed}/{stage}/{step}/{index}" for index in range(count)]
     indices = expected_tasks(seed, stage, step, count, len(sampler.train_tasks))
+    asked = list(groups)
+    if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
+        beside = setting.bootstrap.batch_size
+        asked += [f"{seed}/{stage}/bootstrap/{step}/{index}" for index in range(beside)]
+        indices += expected_tasks(seed, f"{stage}/bootstrap", step, beside, len(sampler.train_tasks))
+    got = [task_of_group.get(name, "none") for name in asked]
     expected = [sampler.train_tasks[index].task_id for index in indices]
-    other = [index for index in range(count) if got[index] != expected[index]]
-    fact: Tasks = {"asked": count, "other": len(other)}
+    other = [index for index in range(len(asked)) if got[index] != expected[index]]
+    fact: Tasks = {"asked": len(asked), "other": len(other)}
+    if not isinstance(cfg, SftConfig):
+        played = set(asked[count:])
+        sampled = [each for each in rollouts.values() if each.group_id not in played]
+        fact["sampled"] = len(sampled)
+        fact["graded"] = sum(each.status is not Status.ERROR for each in sampled)
     if other:
         fact["at"], fact["got"], fact["expected"] = other[0], got[other[0]], expected[other[0]]
     size = 1 if isinstance(cfg, SftConfig) else cfg.group_size
-    groups = [f"{seed}/{stage}/{step}/{index}" for index in range(count)]
     if incomplete := _incomplete(groups, rollouts, size):
         first = next(iter(incomplete))
         fact["incomplete"], fact["group"] = len(incomplete), first

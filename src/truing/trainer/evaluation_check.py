@@ -1,9 +1,9 @@
-"""Check that an evaluation is the declared one: tasks, sampling parameters, weights, draws and means."""
+"""Check that an evaluation is the declared one: tasks, sampling, weights, draws, rewards and means."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from math import fsum, isclose
+from math import fsum, isclose, log10
 from typing import Any
 
 import torch
@@ -13,12 +13,20 @@ from truing.config import Recipe
 from truing.errors import ModelError
 from truing.measurements.evaluated_draws import evaluated_draws
 from truing.measurements.prompts import prompt_fact, raise_if_different
+from truing.measurements.regraded import IN_AUDITS, are_graded_alone, reward_again, rollouts_to_regrade
 from truing.models.digest import quick_sum
 from truing.models.policy import Policy
 from truing.rollouts.sampler import Sampler
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
+
+ROUNDING = 1e-5
+"""Reward units, and of the reward: rounding of a sum in another order."""
+
+FURTHER, ODDS = 1000, 6.0
+"""Further gradings of a rollout whose second reward differs, and log10 of the odds, over all rollouts, that
+the stored rewards are not those of the grader."""
 
 
 def prove_evaluated(
@@ -48,6 +56,7 @@ def prove_evaluated(
                 raise _other("sampling parameters", repr(rollout.sampling_params), repr(declared))
     _prove_weights(groups, quick_sum(policy.parameters))
     _prove_draws(recipe, policy, sampler, groups)
+    _prove_rewards(recipe, sampler, groups)
     _prove_means(groups, reward)
 
 
@@ -105,6 +114,27 @@ def _prove_draws(recipe: Recipe, policy: Policy, sampler: Sampler, groups: Seque
     if draws.missed:
         got = f"{draws.missed} of {draws.tokens} replayed tokens do not follow from their random numbers"
         raise _other("draws", got, "those of the declared distribution at the random numbers of their keys")
+
+
+def _prove_rewards(recipe: Recipe, sampler: Sampler, groups: Sequence[RolloutGroup]) -> None:
+    """Raise if rollouts earn other rewards when graded again, and then always the same.
+
+    Of n exchangeable gradings of which one is unlike the others, the stored one is that with probability 1/n.
+    """
+    if not are_graded_alone(sampler.env.rewards):
+        return
+    rollouts, other = [each for group in groups for each in group.rollouts], dict[str, tuple[float, float]]()
+    for rollout in rollouts_to_regrade(rollouts, IN_AUDITS, (recipe.seed, "eval", "regraded")):
+        again = reward_again(rollout, sampler.workers.grade)
+        if isclose(again, rollout.reward, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            continue
+        if any(reward_again(rollout, sampler.workers.grade) != again for _ in range(FURTHER)):
+            return  # the grader is not exact, or fails now
+        other[rollout.rollout_id] = rollout.reward, again
+    if len(other) * log10(FURTHER + 2) >= ODDS:
+        name, (stored, again) = next(iter(other.items()))
+        got = f"{stored:g} for {name}, and others for {len(other) - 1} more"
+        raise _other("rewards", got, f"{again:g}, as in each of {FURTHER + 1} further gradings")
 
 
 def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:

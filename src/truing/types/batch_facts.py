@@ -39,6 +39,8 @@ class Tasks(TypedDict):
     at: NotRequired[Count]
     got: NotRequired[Text]
     expected: NotRequired[Text]
+    sampled: NotRequired[Count]  # rollouts of the policy
+    graded: NotRequired[Count]  # of these, with a reward
     incomplete: NotRequired[Count]  # groups with other rollouts than 0 to size − 1
     group: NotRequired[Text]  # the first of those
     rollouts: NotRequired[list[Count]]  # of that group

@@ -1,7 +1,8 @@
-"""OPT017: The weight of a loss term does not follow its target.
+"""OPT017: The weight of a loss term does not follow its target, or `kl.cap` skips other optimizer steps.
 
 What: With `kl.target` or `entropy.target`, the weight of the KL or of the entropy bonus after a step is not
-the one that the step's measured number gives: it moves the wrong way, too far, or not at all.
+the one that the step's measured number gives: it moves the wrong way, too far, or not at all. Or an optimizer
+step is skipped although its KL is within `kl.cap`, or is not skipped beyond it.
 
 Why it is silent: The weight is meant to move, and a curve of it looks alive in any direction. A controller
 with the wrong sign pushes its number away from the target, slowly; what is seen is a KL that grows, or an
@@ -9,14 +10,16 @@ entropy that collapses in spite of its bonus.
 
 How it is measured: The weight of this step against that of the step before, by the declared formula. The
 entropy's weight changes by `entropy.step`, up below the target and down above it, and is at least 0. The KL's
-weight changes in proportion to KL ÷ target − 1, within a fifth, times rollouts ÷ `kl.horizon`; the number of
-rollouts that the change implies must be above 0 and at most that of the step.
+weight changes in proportion to KL ÷ target − 1, within a fifth, times rollouts ÷ `kl.horizon`: those of the
+step, or, where some have no reward, as many as have one or more. The KL of each optimizer step, the mean of
+k3 over its computed samples, is compared with the cap.
 
 Healthy look-alikes: A measured number exactly at its target: nothing changes. A weight of 0 that would be
 below 0. A weight that goes to the recipe's own where a guard's rollback has changed that: it is another one
 than the stage began with.
 
-Fix: A KL above its target raises its weight, an entropy above its target lowers the bonus.
+Fix: A KL above its target raises its weight, an entropy above its target lowers the bonus. The cap is for
+the mean over tokens.
 
 References: https://arxiv.org/abs/1909.08593 §2.2, https://arxiv.org/abs/2505.22312 §3.2
 """
@@ -28,6 +31,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
+from truing.doctor.oracle.kl import kl_estimates
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
@@ -37,6 +41,9 @@ ROUNDING = 1e-6
 
 AT_MOST = 0.2
 """The largest share of the error that counts."""
+
+NEAR = 1e-3
+"""Of the cap: a KL so near to it may be on either side by rounding."""
 
 
 class Weight(NamedTuple):
@@ -71,10 +78,13 @@ def _kl(step: Step, before: Mapping[str, float]) -> Weight | None:
     setup, name, measured = step.setup, "weight/kl", before.get("kl_all/k3", math.nan)
     if setup.kl_target is None or setup.kl_horizon is None or math.isnan(measured):
         return None
-    if name not in before or name not in step.metrics or setup.rollouts is None:
+    tasks = step.previous.facts.get("tasks", {}) if step.previous else {}
+    if name not in before or name not in step.metrics or "sampled" not in tasks:
         return None
     error = min(max(measured / setup.kl_target - 1, -AT_MOST), AT_MOST)
-    fewest, most = (before[name] * (1 + error * n / setup.kl_horizon) for n in (1, setup.rollouts))
+    fewest, most = (
+        before[name] * (1 + error * n / setup.kl_horizon) for n in (tasks["graded"], tasks["sampled"])
+    )
     low, high = sorted((max(fewest, 0.0), max(most, 0.0)))
     return Weight("KL", name, before[name], step.metrics[name], low, high, measured, setup.kl_target)
 
@@ -93,7 +103,8 @@ def _entropy(step: Step, before: Mapping[str, float]) -> Weight | None:
 
 
 def judge(step: Step) -> Iterator[Claim]:
-    """Claim each weight outside its bounds."""
+    """Claim each weight outside its bounds, and each optimizer step that the cap treats otherwise."""
+    yield from _other_skips(step)
     for each in _moved_weights(step):
         room = ROUNDING * max(abs(each.high), each.before, 1e-6)
         if not each.low - room <= each.now <= each.high + room:
@@ -104,6 +115,32 @@ def judge(step: Step) -> Iterator[Claim]:
                 got=f"{each.now:.6g}, after {each.before:.6g}",
                 expected=f"{due}, since {each.measured:.4g} was measured and the target is {each.target:.4g}",
                 specificity=2,
+            )
+
+
+def _other_skips(step: Step) -> Iterator[Claim]:
+    """Claim optimizer steps that are skipped within the cap, or not skipped beyond it.
+
+    Only the last one of a step may be skipped: the step ends with it.
+    """
+    cap, action = step.setup.kl_cap, step.setup.kl_cap_action
+    if cap is None or not {"new_logprob", "ref_logprob", "kl_mask"} <= {*step.tokens}:
+        return
+    steps = list(step.at_each_optimizer_step())
+    for place, (number, this) in enumerate(steps):
+        x_N = (this.tokens["new_logprob"] - this.tokens["ref_logprob"]).double()[this.tokens["kl_mask"]]
+        kl_n = kl_estimates(x_N[~x_N.isnan()])["k3"]
+        if not len(kl_n) or abs((kl := float(kl_n.mean())) - cap) < NEAR * cap:
+            continue
+        due = kl > cap and (number > 0 or action != "stop_epochs")
+        skipped = place == len(steps) - 1 and step.metrics.get("gate/held_back", 0.0) > 0
+        if due != skipped:
+            yield Claim(
+                Verdict.PROVEN,
+                f"optimizer step {number + 1} of {len(steps)} is {'' if skipped else 'not '}skipped",
+                got=f"a KL of {kl:.4g} nats per token to the reference",
+                expected=f"{'more' if skipped else 'less'} than kl.cap = {cap:g}",
+                specificity=4.2,
             )
 
 
@@ -121,6 +158,17 @@ def _controlled(entropy: float, weight: float, before: float = 0.01) -> Step:
 def example() -> Step:
     """The entropy is below its target, and the bonus falls."""
     return _controlled(0.2, 0.005)
+
+
+def skipped_below() -> Step:
+    """The cap skips a step whose KL is below it."""
+    step = example_step(setup={"kl_cap": 0.5, "kl_cap_action": "skip"})
+    return changed_step(step, metrics={"gate/held_back": 1.0}, ref_logprob=step.tokens["new_logprob"] - 0.01)
+
+
+def not_skipped() -> Step:
+    """The KL is below the cap, and nothing is skipped."""
+    return changed_step(skipped_below(), metrics={"gate/held_back": 0.0})
 
 
 def begun_again() -> Step:
@@ -145,12 +193,14 @@ def at_zero() -> Step:
 
 RULE = Rule(
     code="OPT017",
-    name="weight-not-as-controlled",
+    name="control-not-as-declared",
     kind="E",
-    needs=("metrics.weight/kl | metrics.weight/entropy",),
+    needs=("metrics.weight/kl | metrics.weight/entropy | new_logprob",),
     taints=("policy",),
-    applies=lambda step: step.setup.kl_target is not None or step.setup.entropy_target is not None,
+    applies=lambda step: any(
+        each is not None for each in (step.setup.kl_target, step.setup.entropy_target, step.setup.kl_cap)
+    ),
     judge=judge,
     example=example,
-    lookalikes=(followed, at_zero, rolled_back),
+    lookalikes=(followed, at_zero, rolled_back, not_skipped),
 )

@@ -1,14 +1,16 @@
-"""RWD008: Rejection sampling keeps rollouts below the threshold.
+"""RWD008: Rejection sampling keeps rollouts below the threshold, or leaves out others.
 
-What: A rollout whose reward is below the declared minimum is trained as a demonstration.
+What: A rollout whose reward is below the declared minimum is trained as a demonstration, or one with the
+minimum or more is not.
 
 Why it is silent: The loss of supervised fine-tuning on the policy's own rollouts is small and falls, for any
 of them. Without rejection the policy becomes more certain of its answers, right or wrong.
 
-How it is measured: The reward of each sample with tokens under a supervised loss, against `min_reward`.
+How it is measured: The reward of each sample with tokens under a supervised loss, and of each other one with
+sampled tokens, against `min_reward`.
 
-Healthy look-alikes: Rollouts with exactly the minimum reward. Rejected rollouts, which are in the record
-without a trained token. Stages that reject nothing: they declare no minimum.
+Healthy look-alikes: Rejected rollouts, which are in the record without a trained token. A rollout that is
+alone in its group, because the others failed. Stages that reject nothing: they declare no minimum.
 
 Fix: Check the comparison and its inputs: rewards of other samples, a sign, a threshold in another unit.
 
@@ -16,6 +18,7 @@ References: https://arxiv.org/abs/2203.14465, https://arxiv.org/abs/2304.06767
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -32,7 +35,7 @@ ROUNDING = 1e-6
 
 
 def judge(step: Step) -> Iterator[Claim]:
-    """Claim any reward below the minimum."""
+    """Claim any trained reward below the minimum, and any from it on that is not trained."""
     least = step.setup.min_reward
     assert least is not None
     rewards = {
@@ -50,6 +53,31 @@ def judge(step: Step) -> Iterator[Claim]:
             row=worst,
             specificity=2.4,
         )
+    if left := _left_out(step, least):
+        yield Claim(
+            Verdict.PROVEN,
+            f"{len(left)} of {len(step.samples)} samples with the declared minimum reward are not trained",
+            got=f"a reward of {step.samples[left[0]].reward:.3g} without a demonstrated token",
+            expected=f"a demonstration of each rollout with {least:.3g} or more",
+            row=left[0],
+            specificity=2.4,
+        )
+
+
+def _left_out(step: Step, least: float) -> list[int]:
+    """Return the samples from the minimum on that are no demonstrations, of groups with another reward."""
+    if step.setup.algo != "rft" or step.setup.trainer != "truing":
+        return []
+    graded = {row.rollout_id: row.group_id for row in step.samples if not math.isnan(row.reward)}
+    sizes = Counter(graded.values())
+    return [
+        index
+        for index, row, where in step.slices()
+        if row.reward >= least
+        and sizes[row.group_id] > 1
+        and bool((step.tokens["origin"][where] == Origin.SAMPLED).any())
+        and not bool((step.tokens["excluded"][where] == Excluded.OTHER_CONVERSATION).any())
+    ]
 
 
 def _demonstrations(rewards: tuple[float, ...]) -> Step:
@@ -63,13 +91,23 @@ def _demonstrations(rewards: tuple[float, ...]) -> Step:
         "kl_mask": none_N,
         "supervised_mask": demo_N,
     }
-    left_out = ["advantage", "token_gradient", "old_logprob", "sampler_logprob"]
-    return replace(changed_step(step, tokens=streams, without=left_out), stage="rft")
+    without = ["advantage", "token_gradient", "old_logprob", "sampler_logprob"]
+    return replace(changed_step(step, tokens=streams, without=without), stage="rft")
 
 
 def example() -> Step:
     """All answers are kept."""
     return _demonstrations((1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0))
+
+
+def one_left_out() -> Step:
+    """The first answer has the minimum reward, and is left as it was sampled."""
+    step = just_enough()
+    where = step.part(0)
+    sampled_N, none_N = step.tokens["origin"].clone(), step.tokens["supervised_mask"].clone()
+    sampled_N[where] = sampled_N[where].where(sampled_N[where] != Origin.DEMO, int(Origin.SAMPLED))
+    none_N[where] = False
+    return changed_step(step, tokens={"origin": sampled_N, "supervised_mask": none_N})
 
 
 def just_enough() -> Step:

@@ -67,9 +67,7 @@ NAMES = tuple(item.name for item in fields(Setup) if item.name not in NOT_DECLAR
 
 RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("gamma", "lam"), (0.0, 1.0)),
-    **dict.fromkeys(
-        ("group_size", "inner_steps", "max_new_tokens", "rollouts", "generation_micro_batches"), (1.0, 1e9)
-    ),
+    **dict.fromkeys(("group_size", "inner_steps", "max_new_tokens", "generation_micro_batches"), (1.0, 1e9)),
     **dict.fromkeys(("bos_id",), (-1.0, 2**31)),
     **dict.fromkeys(
         (

@@ -19,6 +19,7 @@ from truing.api import train
 from truing.doctor.causes.cause import Answer
 from truing.doctor.causes.explain import why
 from truing.doctor.causes.history import History
+from truing.doctor.causes.read_history import history_of_run
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import ProvenError
 from truing.learner.restore import restore_policy
@@ -60,7 +61,7 @@ def history_of(run: KnownCause, folder: Path) -> History:
                 out=out,
                 on_event=lambda *_: None,
             )
-    return History.from_run(out, diagnose_run(out))
+    return history_of_run(out, diagnose_run(out))
 
 
 def first_of(answers: list[Answer]) -> str:

@@ -50,7 +50,7 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
 }
 
 NULLS = tuple(
-    KnownCause(f"chance-{seed}", "the reward is drawn", (), EASY | {"seed": seed}, rewards.drawn)
+    KnownCause(f"chance-{seed}", "the reward is drawn", (), EASY | {"seed": seed}, (rewards.drawn,))
     for seed in range(20)
 )
 
@@ -84,8 +84,9 @@ def main() -> int:
         folder = given.keep or Path(temporary)
         for run in (each for each in RUNS if not given.names or each.name in given.names):
             history_of(run, folder)
-            paid = [run.reward] if run.reward else None
-            results = experiment(folder / run.name, rewards=paid, minutes=given.minutes, steps=given.steps)
+            results = experiment(
+                folder / run.name, rewards=run.paid_by or None, minutes=given.minutes, steps=given.steps
+            )
             helps = said(results)
             wrong += not is_right(run.name, helps)
             print(

@@ -1,11 +1,14 @@
 """The line at the end of a run that says what the doctor found."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from truing.analysis.train_result import TrainResult
+from truing.doctor.example_steps import example_evaluation
 from truing.record import Event, RunWriter
 from truing.terminal import run_result
 
@@ -48,3 +51,21 @@ def test_the_name_of_the_command_is_quoted(name, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setattr("sys.argv", [str(tmp_path / name)])
     assert shlex.split(run_result.command_name()) == [name]
+
+
+def test_a_gain_that_the_second_grader_denies_leads_to_why(monkeypatch, capsys):
+    def evaluated(name, share, second):
+        paid = example_evaluation(name, [float(i < 100 * share) for i in range(100)])
+        return replace(paid, second={task: [float(i < 100 * second)] for i, task in enumerate(paid.reward)})
+
+    monkeypatch.setattr(run_result, "doctor_line", lambda run, command: ("doctor: fine", "green"))
+    monkeypatch.setattr(run_result, "evaluate_command", lambda run, program: "truing eval")
+    for second, leads in ((0.0, True), (0.9, False)):
+        evaluations = {
+            "base": evaluated("base", 0.4, 0.4),
+            "after_grpo": evaluated("after_grpo", 0.9, second),
+        }
+        run_result.print_result(TrainResult(Path("RUN"), evaluations))
+        said = capsys.readouterr()
+        assert ("no gain by eval.grader:" in said.out + said.err) is leads
+        assert "by eval.grader" in said.out + said.err

@@ -9,7 +9,7 @@ from runs import MINI, assert_same_run
 
 import truing as package
 from truing.config import load_recipe, resolve
-from truing.doctor.causes.history import History
+from truing.doctor.causes.read_history import history_of_run
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import RecipeError, RecordError
@@ -137,7 +137,7 @@ def test_the_command_says_how_to_train_it(parent, tmp_path):
 def test_why_tells_of_its_own_steps(parent, tmp_path):
     out = tmp_path / "fork"
     forked(parent, out, "grpo.steps=8", "grpo.learning_rate=1e-4")
-    history = History.from_run(out, diagnose_run(out))
+    history = history_of_run(out, diagnose_run(out))
     assert [row.step for row in history.steps] == list(range(AT, 8))
     assert truing("why", out).out.startswith(f"grpo after step {AT}, where the fork begins: ")
     fork(parent, tmp_path / "still", ("grpo.learning_rate=1e-4",), AT, "grpo")

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from truing.analysis.estimate import pass_at_json, pass_at_text
 from truing.analysis.evaluate_command import evaluate_command
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.stage_gain import stage_gain
 from truing.analysis.train_result import TrainResult
 from truing.doctor.report.recorded_findings import current_findings
 from truing.doctor.verdict import FINDING_VERDICTS, VERDICT_ORDER, Verdict
@@ -71,16 +73,13 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
 def print_result(result: TrainResult) -> None:
     """Print the evaluations as a table, the run directory, and the next commands."""
     table = Table(title="reward on the evaluation tasks, with 95 % intervals")
-    for column in ("policy", "reward", "gain over the previous"):
+    gains, second = result.gains(), _by_second_grader(result)
+    for column in ("policy", "reward", "gain over the previous", *["by eval.grader"] * bool(second)):
         table.add_column(column)
-    gains = result.gains()
     for name, estimate in result.estimates().items():
         gain = gains.get(name)
-        table.add_row(
-            name,
-            str(estimate),
-            "" if gain is None else gain.signed,
-        )
+        seen = [str(second[name].estimate())] if name in second else []
+        table.add_row(name, str(estimate), "" if gain is None else gain.signed, *seen)
     Console(highlight=False).print(table)
     for name, evaluation in result.evaluations.items():
         if passing := pass_at_text(evaluation.pass_at()):
@@ -91,8 +90,24 @@ def print_result(result: TrainResult) -> None:
     last = list(gains.values())[-1:]
     if not last or not last[0].low > 0:
         say(f"no gain:    {command} why {run}")
+    elif _is_denied(result):
+        say(f"no gain by eval.grader: {command} why {run}")
     say(f"board:      {command} board {run}")
     say(f"tokens:     {command} tokens {run}")
     say(f"scorecard:  {command} scorecard {run}")
     say(f"evaluate:   {evaluate_command(result.run, program=command)}")
     say(f"export:     {command} export {run} --to my-model")
+
+
+def _by_second_grader(result: TrainResult) -> dict[str, Evaluation]:
+    """Return the evaluations by the second grader, of those that have one."""
+    graded = {name: each.by_second_grader() for name, each in result.evaluations.items()}
+    return {name: each for name, each in graded.items() if each is not None}
+
+
+def _is_denied(result: TrainResult) -> bool:
+    """Return whether the second grader does not see the last gain."""
+    paid, second = (
+        stage_gain(list(each.values())[-2:]) for each in (result.evaluations, _by_second_grader(result))
+    )
+    return paid is not None and second is not None and paid.is_denied_by(second)

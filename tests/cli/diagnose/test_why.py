@@ -15,7 +15,7 @@ from truing.config import load_recipe
 from truing.doctor.causes.commands import check_recipe, duration_text, train_again, training_minutes
 from truing.doctor.causes.evaluation_small import CAUSE as EVALUATION_SMALL
 from truing.doctor.causes.explain import CAUSES, why
-from truing.doctor.causes.history import History
+from truing.doctor.causes.read_history import history_of_run
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import ProvenError
 from truing.trainer.preflight import random_reward
@@ -63,7 +63,7 @@ def test_json_has_every_cause(runs):
 
 
 def test_what_demonstrations_earned_at_the_start_is_on_record(runs):
-    assert History.from_run(runs / "healthy", diagnose_run(runs / "healthy")).demonstrated == [1.0] * 8
+    assert history_of_run(runs / "healthy", diagnose_run(runs / "healthy")).demonstrated == [1.0] * 8
 
 
 def test_a_run_without_rewards_is_an_error(tmp_path):
@@ -82,7 +82,7 @@ def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path
 
 
 def run_history(run):
-    return History.from_run(run, diagnose_run(run))
+    return history_of_run(run, diagnose_run(run))
 
 
 def with_run(history, **facts):

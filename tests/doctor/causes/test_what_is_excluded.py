@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from truing.doctor.causes import answers_cut, short_answers, steps_too_small
 from truing.doctor.causes.example import example_history, example_sample
 from truing.doctor.causes.explain import why
 from truing.doctor.diagnosis import Diagnosis
@@ -208,3 +209,24 @@ def test_a_stage_that_is_not_at_its_end_is_to_go_on():
         answers = why(example_history(numbers, {"grpo.steps": steps}))
         (few,) = (each for each in answers if each.name == "too_few_rollouts")
         assert few.advice.text.startswith(said)
+
+
+def test_the_limit_that_cuts_is_named():
+    history = example_history({"truncated/share": 1.0, "ended/turns": 1.0, "ended/length": 0.0}, samples=())
+    answer = answers_cut.CAUSE.answer(history)
+    assert "episode.max_turns = 8" in answer.because
+    assert answer.advice.changes == ("episode.max_turns=16",)
+
+
+def test_groups_of_equal_rewards_say_nothing_of_length():
+    rows = [example_sample(i, reward=1.0, tokens=5 + i % 4) for i in range(60)]
+    rows += [example_sample(60 + i, reward=float(i > 0), tokens=9 - i) for i in range(4)]
+    assert short_answers.CAUSE.answer(example_history(samples=rows)) is None
+
+
+def test_a_rate_is_not_the_cause_where_a_clip_or_a_scale_holds_the_steps():
+    for keys in ({"optimizer.max_grad_norm": 1e-9}, {"lora.rank": 4, "lora.alpha": 0.01}):
+        history = example_history({"kl_all/k3": 1e-7}, keys)
+        answer = steps_too_small.CAUSE.answer(history)
+        assert answer.state == "found"
+        assert not any("learning_rate" in change for change in answer.advice.changes)

@@ -77,7 +77,7 @@ def _experiment(history: "History", minutes: float, steps: int, jobs: int, as_js
 
 def _history(path: Path, name: str | None) -> "History":
     """Return what is on record of a run, or of another trainer's log."""
-    from truing.doctor.causes.history import History
+    from truing.doctor.causes.read_history import history_of_log, history_of_run, history_of_trace
     from truing.doctor.importers.diagnose_log import diagnose_log
     from truing.doctor.postmortem import diagnose_run
     from truing.doctor.traces.read import is_trace
@@ -86,14 +86,14 @@ def _history(path: Path, name: str | None) -> "History":
     if (path / "run.json").is_file():
         diagnosis = diagnose_run(path, on_progress=Waiting("judged {done} of {total} steps"))
         _refuse_without_reward(path, diagnosis)
-        return History.from_run(path, diagnosis)
+        return history_of_run(path, diagnosis)
     if is_trace(path):
         steps: list[Step] = []
         diagnosis = diagnose_run(path, on_step=steps.append)
-        return History.from_trace(path, steps, diagnosis)
+        return history_of_trace(path, steps, diagnosis)
     if name is not None and not name.startswith("run="):
         raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
-    return History.from_log(path, diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
+    return history_of_log(path, diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
 
 
 def _json(history: "History", answers: Sequence["Answer"], tainted: Sequence[str]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _known(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     """Raise if a proven fault ended the run before any step had a reward."""
-    from truing.doctor.causes.history import has_reward_step
+    from truing.doctor.causes.read_history import has_reward_step
     from truing.doctor.diagnosis import ranked
     from truing.doctor.verdict import Verdict
     from truing.errors import RecordError

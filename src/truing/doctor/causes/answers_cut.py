@@ -1,7 +1,7 @@
 """Answers are cut before they end, and earn less for it.
 
-Found: Many rollouts are cut at the limit of tokens, and earn less than whole ones; or nearly all are cut,
-and nothing is paid.
+Found: Many rollouts are cut at a limit of tokens, turns or time, and earn less than whole ones; or nearly all
+are cut, and nothing is paid.
 Excluded: Few are cut, or cut ones earn as much.
 """
 
@@ -27,17 +27,16 @@ AS_GOOD = 0.9
 
 def judge(history: History) -> Answer:
     """Return the share that is cut, and what they earn beside the others."""
-    share = history.late("truncated/share")
+    share, (key, limit) = history.late("truncated/share"), _limit(history)
     because = f"{share:.0%} of rollouts are cut"
     if history.run is not None:
-        because += f" (sampling.max_new_tokens = {history.run.recipe.sampling.max_new_tokens})"
+        because += f" ({key} = {limit:g})"
     if share <= MANY:
         return Answer("ruled out", because)
     rollouts = rollouts_of(history)
     cut = [each.reward for each in rollouts if each.status == Status.TRUNCATED]
     whole = [each.reward for each in rollouts if each.status != Status.TRUNCATED]
-    limit = 2 * history.run.recipe.sampling.max_new_tokens if history.run else 0
-    fix = train_again(history, {"sampling.max_new_tokens": limit}, "with a higher limit of tokens")
+    fix = train_again(history, {key: 2 * limit}, "with a higher limit of tokens")
     outcomes = "if the reward rises, the limit was the cause; if answers grow to the new one, they do not end"
     if not cut:
         return Answer("open", because, share, fix, outcomes)
@@ -52,6 +51,20 @@ def judge(history: History) -> Answer:
     if short >= AS_GOOD * full:
         return Answer("ruled out", because)
     return Answer("found", because, share * (1 - max(0.0, short) / full), fix, outcomes)
+
+
+def _limit(history: History) -> tuple[str, float]:
+    """Return the limit that cuts most rollouts: its key, and what it is; nothing of a log."""
+    if history.run is None:
+        return "", 0
+    recipe = history.run.recipe
+    limits = {
+        "length": ("sampling.max_new_tokens", recipe.sampling.max_new_tokens),
+        "turns": ("episode.max_turns", recipe.episode.max_turns),
+        "time": ("episode.time_limit", recipe.episode.time_limit),
+    }
+    shares = {name: history.late(f"ended/{name}") for name in limits}
+    return limits[max(shares, key=lambda name: shares[name] if shares[name] > 0 else 0.0)]
 
 
 def cut() -> History:

@@ -5,7 +5,7 @@ Excluded: Fewer did.
 """
 
 from truing.doctor.causes.cause import Answer, Cause
-from truing.doctor.causes.commands import check_recipe
+from truing.doctor.causes.commands import check_recipe, train_again
 from truing.doctor.causes.example import example_history
 from truing.doctor.causes.history import History
 
@@ -21,6 +21,10 @@ def judge(history: History) -> Answer:
         return Answer("ruled out", because)
     errors = [each.error for each in history.samples if each.error]
     because += f", the last with: {errors[-1]:.120}" if errors else ""
+    if history.run is not None and any("no result within" in error for error in errors):
+        longer: dict[str, object] = {"episode.timeout": 10 * history.run.recipe.episode.timeout}
+        fix = train_again(history, longer, "with a longer timeout")
+        return Answer("found", because, failed, fix, "if rollouts end, the timeout was the cause")
     return Answer("found", because, failed, check_recipe(history))
 
 

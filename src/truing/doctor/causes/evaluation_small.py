@@ -32,7 +32,7 @@ def judge(history: History) -> Answer | None:
     if there and there < needed:
         because += f", and env.eval is {there}"
     test = evaluate_again(history, there) if there > tasks else Advice("")
-    return Answer("open", because, 0.1, test, "if the interval of the difference excludes 0, it was not seen")
+    return Answer("open", because, 0.1, test, "if it shows a gain, these tasks were too few to see it")
 
 
 def _evaluated(tasks: int) -> History:

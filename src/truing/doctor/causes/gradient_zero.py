@@ -18,7 +18,7 @@ def judge(history: History) -> Answer:
     if not norms:
         return Answer("ruled out", "no step has rewards that differ, so that there is nothing to learn from")
     share = norms.count(0) / len(norms)
-    where = f"{norms.count(0)} of {with_count(len(norms), 'step')} whose rewards differ"
+    where = f"{norms.count(0)} of {with_count(len(norms), 'step')} with a signal"
     if share < 0.5:
         return Answer("ruled out", f"its norm is 0 in {where}, and at most {max(norms):.2g}")
     fix = "look for a loss without a gradient: no_grad, detach, or the reference in place of the policy"

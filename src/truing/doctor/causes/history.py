@@ -1,28 +1,21 @@
 """What is on record of the last stage with a policy loss: of a run, or of another trainer's log."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
-
-from truing.analysis.current_events import fork_start
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.stage_gain import stage_evaluations, stage_gain
-from truing.config import PolicyStage, resolve
+from truing.analysis.stage_gain import stage_gain
 from truing.doctor.causes.outcome import Outcome, fault_of
 from truing.doctor.causes.run_facts import RunFacts
-from truing.doctor.causes.trend import RECENT_STEPS, Trend, length_text, reward_trend
+from truing.doctor.causes.trend import RECENT_STEPS, Trend, error_of_mean, length_text, reward_trend
 from truing.doctor.diagnosis import Diagnosis
-from truing.doctor.evidence import Step
-from truing.doctor.importers.diagnose_log import LogDiagnosis
 from truing.doctor.levels import MIN_WINDOW, change_point
 from truing.doctor.verdict import Verdict
-from truing.errors import RecordError
 from truing.metrics.aliases import PART
-from truing.record import RunReader
 from truing.types.reward_parts import main_parts
 from truing.types.sample import SampleFacts
 from truing.types.step_table import StepNumbers
@@ -30,6 +23,9 @@ from truing.utils.format import with_count
 
 NEARLY_ALL = 0.9
 """Of the answers."""
+
+ERRORS = 4.0
+"""Standard errors of a break, of which the best of many is taken."""
 
 CERTAIN = 1e-6
 """Nats per token, below which the policy is certain: log-probabilities are 0, and so is their gradient."""
@@ -73,7 +69,7 @@ class History:
         return reward_trend(
             [row.metrics["reward/mean"] for row in self.rewarded],
             [row.step + 1 for row in self.rewarded],
-            [_error_of_mean(row.metrics) for row in self.rewarded],
+            [error_of_mean(row.metrics) for row in self.rewarded],
         )
 
     @cached_property
@@ -82,7 +78,8 @@ class History:
         fault = fault_of(self.diagnosis) or self._no_gradient or self._empty
         second = [each for evaluation in self.evaluations if (each := evaluation.by_second_grader())]
         gains = stage_gain(self.evaluations), stage_gain(second)
-        return Outcome(self.trend, *gains, self.unearned, self.falling, fault, known=self.run is not None)
+        hacked = any(name in self.main_parts for name in self.falling)
+        return Outcome(self.trend, *gains, self.unearned, self.falling, fault, hacked)
 
     @property
     def _no_gradient(self) -> str:
@@ -123,11 +120,11 @@ class History:
 
     @property
     def falling(self) -> dict[str, Trend]:
-        """The parts of a rising reward that fall: of those with the largest weight, or of a log any."""
+        """The parts of a rising reward that fall, without those that the recipe says to shape it."""
         if not self.trend.rises or len(self.part_trends) < 2:
             return {}
-        judged = self.main_parts if self.run else tuple(self.part_trends)
-        return {name: each for name, each in self.part_trends.items() if name in judged and each.falls}
+        shaping = self.run.recipe.doctor.shaping if self.run else ()
+        return {name: each for name, each in self.part_trends.items() if name not in shaping and each.falls}
 
     def _all(self, name: str) -> list[float]:
         return [row.metrics[name] for row in self.steps if name in row.metrics]
@@ -136,11 +133,14 @@ class History:
     def broke(self) -> int:
         """The steps with a reward before it fell; 0 if it did not.
 
-        Where an evaluation alone shows a fall, it is the break that fits the rewards best.
+        Where an evaluation alone shows a fall, it is the break that fits the rewards best, if noise has none.
         """
         if self.trend.broke or not self.outcome.worse or self.trend.steps <= MIN_WINDOW:
             return self.trend.broke
-        return change_point([row.metrics["reward/mean"] for row in self.rewarded])
+        rewards = [row.metrics["reward/mean"] for row in self.rewarded]
+        before, after = rewards[: (place := change_point(rewards))], rewards[place:]
+        noise = statistics.pstdev(after) * math.sqrt(1 / len(before) + 1 / len(after))
+        return place if statistics.fmean(before) - statistics.fmean(after) > ERRORS * noise else 0
 
     @cached_property
     def counted(self) -> Sequence[StepNumbers]:
@@ -206,65 +206,6 @@ class History:
         rewards += self.demonstrated
         return max(rewards) > min(0.0, *rewards) if rewards else None
 
-    @classmethod
-    def from_run(cls, run: Path, diagnosis: Diagnosis) -> "History":
-        """Read a run with its diagnosis."""
-        reader = RunReader(run)
-        recipe, recorded, events = resolve(reader.run_fact("recipe")), reader.steps(), reader.events()
-        if not recorded:
-            raise reader.no_step_error()
-        stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
-        if not stages:
-            raise RecordError(
-                f"{run} has no step with a reward yet",
-                expected="reinforce, rloo, grpo or ppo",
-                got=recipe.stages,
-            )
-        stage = stages[-1]
-        start = fork_start(events, stage)
-        steps = [row for row in recorded if row.stage == stage and row.step >= start]
-        if not steps:
-            raise RecordError(
-                f"{run} has trained no step yet",
-                got=f"the {start} steps of {stage} of the run that it is forked from",
-                remedy=f"truing train {run / 'recipe.toml'} --out {run} --resume",
-            )
-        history = cls(
-            run,
-            stage,
-            steps,
-            diagnosis,
-            RunFacts.read(reader, recipe, recorded, stage),
-            evaluations=stage_evaluations(stage, recipe.stages, events),
-        )
-        counted = {row.step for row in history.counted[-RECENT_STEPS:]}
-        tables = (reader.table(row) for row in steps if row.step in counted)
-        return replace(history, samples=[sample for table in tables for sample in table.samples])
-
-    @classmethod
-    def from_log(cls, path: Path, log: LogDiagnosis) -> "History":
-        """Return the history of another trainer's log."""
-        run = log.imported
-        history = cls._of_steps(path, run.steps, log.diagnosis, run.trainer)
-        if not history.rewarded:
-            raise _no_reward(history, log)
-        return history
-
-    @classmethod
-    def from_trace(cls, folder: Path, steps: Sequence[Step], diagnosis: Diagnosis) -> "History":
-        """Return the history of another trainer's steps."""
-        history = cls._of_steps(folder, steps, diagnosis, steps[0].setup.trainer)
-        if not history.rewarded:
-            raise RecordError(f"{folder} has no reward", expected="`reward` in its steps")
-        return history
-
-    @classmethod
-    def _of_steps(cls, path: Path, steps: Sequence[Step], diagnosis: Diagnosis, trainer: str) -> "History":
-        numbers = [StepNumbers(step.stage, step.step, step.metrics) for step in steps]
-        history = cls(path, steps[0].stage, numbers, diagnosis, trainer=trainer)
-        counted = {row.step for row in history.counted[-RECENT_STEPS:]}
-        return replace(history, samples=[s for step in steps if step.step in counted for s in _answers(step)])
-
     @property
     def name(self) -> str:
         """The stage, and where a fork within it begins."""
@@ -297,55 +238,5 @@ class History:
         return main_parts(self.run.weights, self.run.recipe.doctor.shaping) if self.run else ()
 
 
-def _answers(step: Step) -> Sequence[SampleFacts]:
-    """Return the samples of a step; where none has a text, each with the ids that were sampled as text."""
-    if any(sample.text for sample in step.samples) or "origin" not in step.tokens:
-        return step.samples
-    stops = torch.tensor(step.setup.stop_ids or (), dtype=torch.int64)
-    ids_N = step.tokens["token_ids"]
-    said_N = step.sampled & ~torch.isin(ids_N, stops)
-    return [
-        replace(sample, text=" ".join(map(str, ids_N[part][said_N[part]].tolist())))
-        for _, sample, part in step.slices()
-    ]
-
-
-def _error_of_mean(metrics: Mapping[str, float]) -> float:
-    """Return the standard error of a step's mean reward; NaN if unknown.
-
-    Rollouts of a group are alike, so that they count as half as many.
-    """
-    known = (metrics.get(name, math.nan) for name in ("reward/std", "tokens/sampled", "length/mean"))
-    deviation, tokens, length = known
-    return deviation * math.sqrt(2 * length / tokens) if tokens > 0 else math.nan
-
-
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
-
-
-def _no_reward(history: History, log: LogDiagnosis) -> RecordError:
-    """Return the error about a log without a reward that is a number."""
-    run = log.imported
-    broken = [row for row in history.steps if "reward/mean" in row.metrics]
-    if not broken:
-        return RecordError(
-            f"{run.format} has no reward",
-            got=", ".join(run.matched),
-            expected="the mean reward of each step",
-            remedy="check its other numbers with `truing check`",
-        )
-    return RecordError(
-        f"the reward of {run.format} is never a finite number",
-        got=f"{broken[0].metrics['reward/mean']:g} at step {broken[0].step + 1}, and in all of"
-        f" {with_count(len(broken), 'record')}",
-        expected="a mean reward in some step",
-        remedy="find the reward function that returns NaN or infinity; `truing check` has the rest",
-    )
-
-
-def has_reward_step(run: Path) -> bool:
-    """Return whether a run has a step with a reward."""
-    reader = RunReader(run)
-    recipe = resolve(reader.run_fact("recipe"))
-    return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.iter_steps())

@@ -27,7 +27,7 @@ def judge(history: History) -> Answer:
     Of a token's k3 it is |1 − e^{reference − policy}|, about |policy − reference|, whose root mean square is
     √(2 k2); of the policy term it is the advantage.
     """
-    if history.outcome.learns:
+    if history.outcome.learns and history.trend.rises:
         return Answer("ruled out", next(history.outcome.lines()))
     if history.run is None:
         return _of_log(history)
@@ -44,9 +44,11 @@ def judge(history: History) -> Answer:
     because += f" reference), that of the advantages {pull:.2g}"
     if share < WEAK:
         return Answer("ruled out", because)
-    fix = train_again(history, {"kl.coef": declared / 10}, "with a tenth of the KL coefficient")
+    smaller = float(f"{declared * min(0.1, WEAK / share):.1g}")
+    fix = train_again(history, {"kl.coef": smaller}, "with a smaller KL coefficient")
     outcomes = "if the reward rises, the KL term was the cause"
-    return Answer("found" if share >= STRONG else "open", because, min(1.0, share), fix, outcomes)
+    holds = share >= STRONG and not history.outcome.learns
+    return Answer("found" if holds else "open", because, min(1.0, share), fix, outcomes)
 
 
 def _of_log(history: History) -> Answer:

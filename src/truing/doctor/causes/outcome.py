@@ -21,7 +21,7 @@ class Outcome:
     unearned: tuple[str, ...] = ()  # parts with the largest weight of which no rollout earned anything
     falling: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # parts of a rising reward
     fault: str = ""  # why a rise is no sign of learning; "" if nothing is known to be broken
-    known: bool = True  # whether the weights of the parts are
+    hacked: bool = False  # whether a part with the largest weight is among the falling ones
 
     @property
     def better(self) -> bool:
@@ -47,8 +47,8 @@ class Outcome:
     def learns(self) -> bool:
         """Return whether the policy gets better, and not by smaller parts of the reward alone."""
         rises = self.trend.rises or (self.better and not self.trend.fell)
-        hollow = self.unearned or (self.falling and self.known)
-        return rises and not (self.worse or hollow or self.fault or self.unconfirmed)
+        hollow = self.worse or self.unearned or self.hacked or self.unconfirmed
+        return rises and not (hollow or self.fault)
 
     @property
     def lost(self) -> float:

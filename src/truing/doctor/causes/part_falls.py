@@ -1,8 +1,8 @@
 """The reward rises by some of its parts, while another one falls.
 
 Found: The part with the largest weight falls.
-Open: A part falls in a log, which does not say how much each part counts.
-Excluded: No such part falls, or the reward does not rise.
+Open: Another part falls, or one of a log, which does not say how much each part counts.
+Excluded: No part falls but those that the recipe says to shape the reward, or the reward does not rise.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ def judge(history: History) -> Answer | None:
     lost = max((each.first - each.last) / abs(each.first) for each in fell.values() if each.first)
     title = f"{' and '.join(fell)} falls while the reward rises"
     outcomes = "if fewer answers are right, the reward is hacked; if this part only shapes it, it is no fault"
-    state = "found" if history.run else "open"
+    state = "found" if history.outcome.hacked else "open"
     return Answer(state, ends, min(1.0, lost), look(history), outcomes, title)
 
 
@@ -43,8 +43,8 @@ def hacked() -> History:
 
 
 def shaped() -> History:
-    """A small part falls, and the main one rises."""
-    history = example_history(HACKED)
+    """A part falls that only shapes the reward."""
+    history = example_history(HACKED, {"doctor.shaping": ["exact"]})
     return replace(history, run=replace(history.facts, weights={"exact": 0.1, "format": 1.0}))
 
 

@@ -65,7 +65,7 @@ def _remedy(history: History) -> Advice:
             "train again at a higher temperature, or from an earlier checkpoint of the demonstrations"
         )
     recipe = history.run.recipe
-    if narrow := _narrowed(recipe):
+    if narrow := narrowed(recipe):
         return train_again(history, narrow, "from the whole distribution")
     if recipe.sampling.temperature < 1:
         return train_again(history, {"sampling.temperature": 1.0}, "at temperature 1")
@@ -76,7 +76,7 @@ def _remedy(history: History) -> Advice:
     return train_again(history, {"sampling.temperature": 1.2}, "at a higher temperature")
 
 
-def _narrowed(recipe: Recipe) -> Mapping[str, object]:
+def narrowed(recipe: Recipe) -> Mapping[str, object]:
     """Return the keys that leave few tokens to draw from, with values that leave all."""
     sampling = recipe.sampling
     return (

@@ -21,6 +21,9 @@ from truing.utils.format import with_count
 MANY = 0.3
 """Of the rollouts."""
 
+FEWEST = 16
+"""Rollouts for a correlation."""
+
 RANK, CHANCE = -0.3, 1e-3
 """A rank correlation, and its p-value, from which shorter answers earn more."""
 
@@ -58,15 +61,19 @@ def _shorter(history: History, whole: list[SampleFacts]) -> Answer | None:
         by_group.setdefault(each.group_id, []).append(each)
     lengths, rewards = list[float](), list[float]()
     for group in by_group.values():
+        if len({each.reward for each in group}) < 2 or len({length[each.rollout_id] for each in group}) < 2:
+            continue
         middle = statistics.fmean(length[each.rollout_id] for each in group)
         mean = statistics.fmean(each.reward for each in group)
         lengths += [length[each.rollout_id] - middle for each in group]
         rewards += [each.reward - mean for each in group]
-    if len(set(lengths)) < 2 or len(set(rewards)) < 2:
+    if len(lengths) < FEWEST:
         return None
     rank = scipy.stats.spearmanr(lengths, rewards)
-    because = f"within groups the rank correlation of length and reward is {float(rank.statistic):+.2f}"
-    because += f" over {with_count(len(whole), 'rollout')} (p = {float(rank.pvalue):.1g})"
+    because = (
+        f"within groups that differ the rank correlation of length and reward is {float(rank.statistic):+.2f}"
+    )
+    because += f" over {with_count(len(lengths), 'rollout')} (p = {float(rank.pvalue):.1g})"
     if rank.statistic > RANK or rank.pvalue > CHANCE:
         return Answer("ruled out", because)
     outcomes = "if short answers are as good, this is no fault"

@@ -11,8 +11,15 @@ Excluded: The reward rises, or there is none of these.
 import math
 import statistics
 
-from truing.doctor.causes import critic_useless, entropy_bonus, weight_decay
+from truing.doctor.causes import (
+    critic_useless,
+    demonstrations_unpaid,
+    entropy_bonus,
+    penalty_outweighs,
+    weight_decay,
+)
 from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.clip_narrow import narrow_clip
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import (
     STEPS,
@@ -44,6 +51,13 @@ NORM = 10.0
 """The factor by which the gradient norm grew."""
 
 
+FIRST = tuple(
+    each.CAUSE
+    for each in (entropy_bonus, weight_decay, critic_useless, penalty_outweighs, demonstrations_unpaid)
+)
+"""Causes of a policy that goes elsewhere at any rate."""
+
+
 def far(history: History) -> list[str]:
     """Return what small optimizer steps do not reach, whatever the reward does."""
     distance, clipped, texts = history.after("kl_all/k3"), history.after("clip/clipped_share"), list[str]()
@@ -51,7 +65,7 @@ def far(history: History) -> list[str]:
         texts.append(f"the policy is {distance:.2g} nats per token from its reference")
     if (kl := history.after("kl/any")) > FAR:  # of a log, by an unknown estimator
         texts.append(f"the KL to the reference grew from {history.series('kl/any')[0]:.2g} to {kl:.2g}")
-    if clipped > CLIPPED:
+    if clipped > CLIPPED and not narrow_clip(history):
         texts.append(f"{clipped:.0%} of tokens are clipped")
     return texts
 
@@ -62,10 +76,15 @@ def signs(history: History) -> list[str]:
     known = history.entropy
     if known and not 1 / ENTROPY < known[-1] / max(known[0], 1e-9) < ENTROPY:
         texts.append(f"the entropy went from {known[0]:.2g} to {known[-1]:.2g} nats per token")
+    return [*texts, *_grown(history)]
+
+
+def _grown(history: History) -> list[str]:
+    """Return that the gradient norm grew, if it did."""
     norms = [row.metrics["grad/norm"] for row in history.steps if "grad/norm" in row.metrics]
     if norms and norms[0] > 0 and max(norms) > NORM * norms[0]:
-        texts.append(f"the gradient norm grew from {norms[0]:.2g} to {max(norms):.2g}")
-    return texts
+        return [f"the gradient norm grew from {norms[0]:.2g} to {max(norms):.2g}"]
+    return []
 
 
 def judge(history: History) -> Answer:
@@ -73,16 +92,15 @@ def judge(history: History) -> Answer:
     outcome, moved = history.outcome, signs(history)
     if outcome.learns:
         return Answer("ruled out", next(outcome.lines()))
-    bonus, *others = (
-        cause.answer(history) for cause in (entropy_bonus.CAUSE, weight_decay.CAUSE, critic_useless.CAUSE)
-    )
+    bonus, *others = (cause.answer(history) for cause in FIRST)
     for answer in (bonus, *others):
         if answer is not None and answer.state == "found":
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
     collapse = collapsed(history)
     tied = history.late("group/zero_variance_share") >= TIED
     unseen = 0.0 if tied else hidden(history)
-    if not outcome.fell and not far(history) and not collapse and unseen < HIDDEN:
+    wild = [*far(history), *_grown(history)]
+    if not outcome.fell and not wild and not collapse and unseen < HIDDEN:
         return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.fell and history.broke:
@@ -97,7 +115,7 @@ def judge(history: History) -> Answer:
         )
     if ((outcome.fell and moved) or collapse) and (bonus is None or bonus.state != "open"):
         return Answer("found", because, max(outcome.lost, collapse), fix, outcomes)
-    if not outcome.fell and not far(history):
+    if not outcome.fell and not wild:
         because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
         return Answer("open", because, 0.1, fix, outcomes)
     return Answer("open", because, outcome.lost or 0.3, fix, outcomes)

@@ -30,6 +30,9 @@ MANY = 0.5
 FACTOR, STILL = 3, 10
 """The factor of the test's rate, and the one if few answers changed: three times as many may show nothing."""
 
+CUT, SCALE = 1e-4, 0.1
+"""A clip of the gradient whose share of a weight is near AdamW's ε, and a scale of an adapter."""
+
 TINY = 100
 """The factor of a usual rate over one that needs no other sign."""
 
@@ -45,17 +48,31 @@ def judge(history: History) -> Answer:
     if (outcome.learns and history.trend.rises) or outcome.fell:
         return Answer("ruled out", next(outcome.lines()))
     if learnable < MANY * len(history.counted):
-        because = f"rewards differ in {learnable} of {len(history.counted)} steps: that comes before the rate"
+        because = f"{learnable} of {len(history.counted)} steps have a signal: that comes before the rate"
         return Answer("cannot tell" if learnable else "ruled out", because)
     if history.trend.steps < MIN_STEPS:
         steps = with_count(history.trend.steps, "step")
         return Answer("cannot tell", f"{steps} may be too few to move the policy")
     at = f"learning rate {history.rate:.2g} over {history.length}"
-    lora = history.run is not None and history.run.recipe.lora is not None
-    usual = default_learning_rate(history.stage, lora)
+    usual = default_learning_rate(history.stage, bool(history.run and history.run.recipe.lora))
     if tiny := history.rate * TINY < usual:
         at += f" (recipes without a rate take {usual:g})"
+    if held := _held(history):
+        at += f", with {', '.join(f'{key} = {value:g}' for key, (value, _) in held.items())}"
     return _by_answers(history, at, tiny) or _by_distance(history, at, tiny)
+
+
+def _held(history: History) -> dict[str, tuple[float, object]]:
+    """Return what makes steps small whatever the rate is: by key, what it is and what is usual."""
+    if history.run is None:
+        return {}
+    optimizer, lora = history.run.recipe.optimizer, history.run.recipe.lora
+    held: dict[str, tuple[float, object]] = {}
+    if optimizer.max_grad_norm < min(CUT, history.mean("grad/norm")):
+        held["optimizer.max_grad_norm"] = optimizer.max_grad_norm, 1.0
+    if lora and lora.alpha and lora.rank and lora.alpha < SCALE * lora.rank:
+        held["lora.alpha"] = lora.alpha, 2 * lora.rank
+    return held
 
 
 def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
@@ -96,10 +113,9 @@ def _by_distance(history: History, at: str, tiny: bool) -> Answer:
 
 def _test(history: History, factor: int) -> Advice:
     """Return the test at a larger rate."""
-    changes: dict[str, object] = {
-        f"{history.stage}.learning_rate": factor * history.rate,
-        f"{history.stage}.steps": len(history.steps),
-    }
+    held: dict[str, object] = {key: usual for key, (_, usual) in _held(history).items()}
+    rate = {f"{history.stage}.learning_rate": factor * history.rate}
+    changes = {**(held or rate), f"{history.stage}.steps": len(history.steps)}
     return train_again(history, changes, f"at {factor} times the learning rate")
 
 

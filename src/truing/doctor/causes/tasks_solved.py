@@ -8,6 +8,7 @@ from truing.analysis.estimate import Estimate
 from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.history import History
+from truing.doctor.causes.rollouts_alike import narrowed
 from truing.doctor.example_steps import example_evaluation
 
 MANY = 0.5
@@ -23,6 +24,10 @@ def judge(history: History) -> Answer:
     because = f"in {right:.0%} of groups all rollouts are right"
     if right < MANY:
         return Answer("ruled out", because)
+    if history.run is not None and (narrow := narrowed(history.run.recipe)):
+        return Answer(
+            "cannot tell", f"{because}, of rollouts that draw from few tokens ({', '.join(narrow)})"
+        )
     if (seen := _seen(history)) and seen.high < right - LESS:
         return Answer("ruled out", f"{because}, and the evaluation earns {seen}")
     fix = "train on harder tasks, or leave out those that are solved"

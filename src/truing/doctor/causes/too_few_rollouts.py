@@ -16,6 +16,9 @@ from truing.utils.format import with_count
 LARGE, SMALL = 0.2, 0.05
 """Of the range of the reward."""
 
+MOST = 16
+"""Times as many rollouts that a test takes."""
+
 
 def judge(history: History) -> Answer:
     """Return the change that these steps would show."""
@@ -50,7 +53,7 @@ def _more(history: History, times: int) -> Advice:
     if history.steps_left:
         return _longer(history)
     prompts = history.run.recipe.stage(history.stage).prompts_per_step if history.run else 0
-    more: dict[str, object] = {f"{history.stage}.prompts_per_step": prompts * min(times, 4)}
+    more: dict[str, object] = {f"{history.stage}.prompts_per_step": prompts * min(times, MOST)}
     return train_again(history, more, "with more prompts in a step")
 
 

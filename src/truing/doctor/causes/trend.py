@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,6 +118,16 @@ def reward_trend(
     chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same steps
     fell = _fall(rewards, places) or _early_fall(rewards, places, errors) or _dropped(before, after, places)
     return Trend(count, first, last, chance, low, high, error, *(fell or Fell("", 0, 0.0)), length)
+
+
+def error_of_mean(metrics: Mapping[str, float]) -> float:
+    """Return the standard error of a step's mean reward; NaN if unknown.
+
+    Rollouts of a group are alike, so that they count as half as many.
+    """
+    known = (metrics.get(name, math.nan) for name in ("reward/std", "tokens/sampled", "length/mean"))
+    deviation, tokens, length = known
+    return deviation * math.sqrt(2 * length / tokens) if tokens > 0 else math.nan
 
 
 class Fell(NamedTuple):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from truing.api import run_recipe
 from truing.doctor.causes.history import History
+from truing.doctor.causes.read_history import history_of_run
 from truing.doctor.postmortem import diagnose_run
 from truing.envs.base import Env
 from truing.envs.tools import Tool
@@ -48,7 +49,7 @@ def experiment(
             return error.what
         return ""
 
-    history = History.from_run(Path(run), diagnose_run(Path(run)))
+    history = history_of_run(Path(run), diagnose_run(Path(run)))
     return run_experiment(history, train, minutes, steps, 1, print).results()
 
 

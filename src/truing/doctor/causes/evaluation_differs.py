@@ -1,0 +1,52 @@
+"""Training and evaluation have other tasks: one policy earns less on one than on the other.
+
+Open: The first step and the evaluation before it are of nearly the same policy at the same temperature, and
+differ by more than a fifth of what a rollout can earn.
+Excluded: They earn about the same.
+"""
+
+import math
+
+from truing.doctor.causes.cause import Advice, Answer, Cause
+from truing.doctor.causes.example import example_history
+from truing.doctor.causes.history import History
+from truing.doctor.causes.trend import error_of_mean
+from truing.doctor.example_steps import example_evaluation
+
+FAR = 0.2
+"""Of what a rollout can earn."""
+
+ERRORS = 3.0
+"""Standard errors of the first step's mean."""
+
+
+def judge(history: History) -> Answer | None:
+    """Return what the policy earns in the first step, and in the evaluation before it."""
+    recipe, first, before = history.facts.recipe, history.rewarded[0], history.evaluations[0].estimate()
+    if first.step or recipe.eval.temperature != recipe.sampling.temperature:
+        return None
+    earned, error = first.metrics["reward/mean"], error_of_mean(first.metrics)
+    because = f"the policy earns {earned:.3g} in the first step, and {before} in the evaluation before it"
+    if math.isnan(error):
+        return None
+    earns = sum(abs(weight) for weight in history.facts.weights.values()) or 1.0
+    apart = max(before.low - earned, earned - before.high)
+    if apart < FAR * earns or apart < ERRORS * error:
+        return Answer("ruled out", because)
+    outcomes = "if they are of one kind, one of both is graded or sampled otherwise"
+    return Answer("open", because, 0.2, Advice("compare tasks of training and evaluation"), outcomes)
+
+
+def _evaluated(share: float) -> History:
+    before = example_evaluation("base", [float(i < 100 * share) for i in range(100)])
+    metrics = {"reward/mean": 0.6, "reward/std": 0.5, "tokens/sampled": 640.0}
+    return example_history(metrics, {"eval.temperature": 1.0}, evaluations=(before, before))
+
+
+CAUSE = Cause(
+    title="training and evaluation have other tasks",
+    needs=("recipe", "evaluations", "reward/mean"),
+    judge=judge,
+    found=(lambda: _evaluated(0.1),),
+    excluded=(lambda: _evaluated(0.6),),
+)

@@ -2,14 +2,19 @@
 
 import pytest
 
-from truing.doctor.rules import msk003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013
+from truing.doctor.rules import msk003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013, tol002
 
-RULES = (msk003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013)
+RULES = (msk003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013, tol002)
 
 CLAIMS = {
     msk003.entropy_reversed: "the loss moves the entropy of 32 tokens otherwise than declared",
-    opt008.of_the_critic: "the gradient of the critic, in optimizer step 2 was not clipped",
+    opt008.of_the_critic: "the gradient of the critic, in optimizer step 2 is not clipped as declared",
     opt017.begun_again: "the weight of the entropy bonus does not follow its target",
+    opt017.late: "the weight of the demonstrations beside rollouts is not the declared one",
+    opt017.left_out: "1 of 2 groups are left out, against gates.equal_groups",
+    smp013.drawn_otherwise: "8 rollouts have other sampling parameters than declared",
+    tol002.shared_state: "3 episodes answer the same turns of a task otherwise than another: they share a"
+    " state, or the environment draws",
     opt017.skipped_below: "optimizer step 1 of 1 is skipped",
     rwd008.one_left_out: "1 of 8 samples with the declared minimum reward are not trained",
     opt018.scaled: "14 weights that train are not as declared",

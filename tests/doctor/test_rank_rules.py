@@ -142,8 +142,12 @@ def test_norms_of_the_critic_count_too():
     ("known", "numbers", "what"),
     [
         ({"factor": 0.5, "ranks": 2}, {}, "all gradients were averaged over 2 ranks, not summed"),
-        ({"factor": 0.5, "ranks": 3}, {}, "all gradients were multiplied by another factor than the clip's"),
-        ({"factor": 0.5}, {}, "all gradients were multiplied by another factor than the clip's"),
+        (
+            {"factor": 0.5, "ranks": 3},
+            {},
+            "all gradients have another factor than the clip by the recorded norm",
+        ),
+        ({"factor": 0.5}, {}, "all gradients have another factor than the clip by the recorded norm"),
         (
             {"critic_factor": 0.25, "ranks": 2},
             {"grad/critic_norm": 2.0},

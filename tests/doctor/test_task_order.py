@@ -33,7 +33,6 @@ def test_each_epoch_has_each_task_once_in_another_order():
 
 def fact(order, extra=(), kept=(0, 1)):
     tasks = [SimpleNamespace(task_id=f"t{index}") for index in range(TOTAL)]
-    sampler = SimpleNamespace(train_tasks=tasks, seed=5)
     groups = [*((f"5/sft/2/{n}", index) for n, index in enumerate(order)), *extra]
     rollouts = {
         f"{group}/{k}": SimpleNamespace(
@@ -43,7 +42,7 @@ def fact(order, extra=(), kept=(0, 1)):
         for k in kept
     }
     setting = SimpleNamespace(stage=SimpleNamespace(prompts_per_step=COUNT, group_size=2))
-    return task_fact(sampler, setting, "sft", 2, rollouts)
+    return task_fact(tasks, setting, (5, "sft", 2), rollouts)
 
 
 DECLARED = expected_tasks(5, "sft", 2, COUNT, TOTAL)

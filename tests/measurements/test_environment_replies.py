@@ -23,7 +23,14 @@ def rollout(read, given, status=Status.DONE, outcome=None):
     """Return a rollout whose episode ended in the state {"files": 3}, and which is graded by ``outcome``."""
     own = {"files": 3}
     hashes = (*(hash_of_message(each, CHARS) for each in given), hash_of_outcome(own))
-    return SimpleNamespace(received=list(read), reply_hashes=hashes, status=status, outcome=outcome or own)
+    return SimpleNamespace(
+        received=list(read),
+        reply_hashes=hashes,
+        status=status,
+        outcome=outcome or own,
+        task=SimpleNamespace(task_id=f"t{len(read)}{len(given)}"),
+        turns=[SimpleNamespace(token_ids=torch.tensor(turn)) for turn in ([1, 2], [len(given)])],
+    )
 
 
 def test_own_replies_have_no_difference_also_if_the_limit_cuts_them():
@@ -43,7 +50,20 @@ def test_the_reply_of_another_rollout_is_told_with_its_own():
         "reply": 0,
         "got": "one",
         "given_to": "a",
+        "unlike": 1,
+        "unlike_of": ("a", "b"),
     }
+
+
+def test_episodes_of_a_task_with_the_same_turns_answer_alike():
+    one, two = message("one"), message("two")
+    rollouts = {"a": rollout([one], [one]), "b": rollout([one], [one]), "c": rollout([two], [two])}
+    assert (reply_fact(rollouts, CHARS)["unlike"], reply_fact(rollouts, CHARS)["unlike_of"]) == (
+        1,
+        ("a", "c"),
+    )
+    rollouts["c"].turns[1].token_ids = torch.tensor([9])  # it asked something else
+    assert "unlike" not in reply_fact(rollouts, CHARS)
 
 
 def test_the_final_state_of_another_episode_is_told():

@@ -109,3 +109,23 @@ MOMENTS_OF_CHECKPOINT_ROUNDED = Fault(
     expected=(),
     refusal="has other moments than the last step left",
 )
+
+
+def _one_step_on(real):
+    def restore(loop):
+        stage, step = real(loop)
+        return stage, step + (step > 0)
+
+    return restore
+
+
+RESUME_SKIPS_A_STEP = Fault(
+    name="resume-skips-a-step",
+    numbers=(),
+    what="a resumed run goes on one step too late",
+    plant=lambda: patched("truing.trainer.loop:Loop.restore", _one_step_on),
+    expected=(),
+    changes={"checkpoint_every": 1, "grpo.steps": 4},
+    resumed_after=2,
+    refusal="goes on after step 3, of which there is no checkpoint",
+)

@@ -59,6 +59,36 @@ KL_WEIGHT_BY_STEPS = Fault(
 )
 
 
+BOOTSTRAP_ONE_STEP_LATE = Fault(
+    name="bootstrap-one-step-late",
+    numbers=(),
+    what="the weight of the demonstrations beside rollouts is that of the step before",
+    plant=lambda: patched(
+        "truing.learner.coefficients:linear_decay",
+        lambda real: lambda step, steps: real(max(step - 1, 0), steps),
+    ),
+    expected=("OPT017",),
+    changes={"bootstrap.steps": 8, "bootstrap.coef": 0.1, "grpo.steps": 3},
+)
+
+
+def _of_first_two(real):
+    def has_equal_rewards(group):
+        return len({rollout.reward for rollout in group.rollouts[:2]}) == 1
+
+    return has_equal_rewards
+
+
+GROUPS_DROPPED_BY_TWO = Fault(
+    name="groups-dropped-by-two",
+    numbers=(),
+    what="groups are dropped if the first two of their rewards are equal",
+    plant=lambda: patched("truing.rollouts.group_selection:has_equal_rewards", _of_first_two),
+    expected=("OPT017",),
+    changes={"gates.equal_groups": "drop"},
+)
+
+
 def _largest(real):
     def kl_k3(new_T, ref_T):
         kl_T = real(new_T, ref_T)

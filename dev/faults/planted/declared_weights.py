@@ -198,3 +198,20 @@ ADAPTER_BEGINS_WITH_NOISE = Fault(
     expected=("OPT018",),
     changes=LORA,
 )
+
+
+def _one_a(policy):
+    drawn = {}
+    for name, weight in policy.named_parameters():
+        if ".lora_A." in name:
+            weight.copy_(drawn.setdefault(tuple(weight.shape), weight))
+
+
+ADAPTER_DRAWN_ONCE = Fault(
+    name="adapter-drawn-once",
+    numbers=(),
+    what="A of all adapted layers of one shape begins with the same random numbers",
+    plant=lambda: _on_policy(_one_a),
+    expected=("OPT018",),
+    changes=LORA,
+)

@@ -179,3 +179,32 @@ TASKS_NOT_SHUFFLED = Fault(
     plant=lambda: patched("truing.rollouts.sampler:Sampler.tasks_of_step", _tasks_not_shuffled),
     expected=("SMP013",),
 )
+
+
+def _with_sampler(**changed):
+    def make(real):
+        def collect_groups(sampler, *args):
+            fields = {name: change(getattr(sampler, name)) for name, change in changed.items()}
+            return real(replace(sampler, **fields), *args)
+
+        return collect_groups
+
+    return patched("truing.rollouts.step_samples:collect_groups", make)
+
+
+COOLER_THAN_DECLARED = Fault(
+    name="cooler-than-declared",
+    numbers=(),
+    what="training samples at another temperature than declared, and scores with it",
+    plant=lambda: _with_sampler(sampling_params=lambda params: replace(params, temperature=0.7)),
+    expected=("SMP013",),
+)
+
+
+OTHER_SEED = Fault(
+    name="other-seed",
+    numbers=(),
+    what="training samples with another seed than the recipe's",
+    plant=lambda: _with_sampler(seed=lambda seed: seed + 1),
+    expected=("SMP013",),
+)

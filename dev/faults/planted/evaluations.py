@@ -53,6 +53,20 @@ EVALUATED_GENEROUSLY = Fault(
 )
 
 
+PASSES_ABOVE_ALONE = Fault(
+    name="passes-above-alone",
+    numbers=(),
+    what="an answer that earns exactly what passes does not pass",
+    plant=lambda: patched(
+        "truing.analysis.evaluation:Evaluation.task_pass_at",
+        lambda real: lambda evaluation, k: dict.fromkeys(real(evaluation, k), 0.0),
+    ),
+    expected=(),
+    changes={"eval.samples": 4, "eval.tasks": 8, "eval.temperature": 1.0},
+    refusal="the evaluation has other pass rates than declared",
+)
+
+
 def _evaluated_greedily(real):
     def draw(sampler, tasks, group_size, sampling_params, key, *args, **kwargs):
         params = replace(sampling_params, temperature=0.0) if key == ("eval",) else sampling_params

@@ -8,6 +8,7 @@ import numpy as np
 
 from dev.faults.fault import Fault, patched
 from truing.types.status import Status
+from truing.utils.rng import seed_of
 
 
 def generous(rollout, task):
@@ -135,6 +136,24 @@ THRESHOLD_REJECTED = Fault(
     plant=lambda: patched("truing.learner.learner:ALGORITHMS", _threshold_rejected),
     expected=("RWD008",),
     changes={"stages": ["sft", "rft"], "rft.steps": 2, "rft.learning_rate": 1e-3},
+)
+
+
+def _ungraded_as_zero(real):
+    def grade(rollout, rewards):
+        if seed_of(rollout.rollout_id, "planted") % 4:
+            return real(rollout, rewards)
+        return real(rollout, rewards)._replace(reward=0.0, parts={})
+
+    return grade
+
+
+UNGRADED_AS_ZERO = Fault(
+    name="ungraded-as-zero",
+    numbers=(),
+    what="rollouts that no function judges have a reward of 0",
+    plant=lambda: patched("truing.rollouts.workers.calls:grade", _ungraded_as_zero),
+    expected=("RWD009",),
 )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from truing.errors import InvalidValueError
 from truing.ops.masks import MaskPolicy, exclusion_reasons, kl_mask, supervised_mask, value_mask
 from truing.types.rollout import Prompt, Rollout, Turn
 from truing.types.sample import Sample, TurnSpan
@@ -145,7 +146,12 @@ def _join_supports(turns: Sequence[Turn]) -> Support:
     """Return the supports of all turns over the whole sample; context tokens have none."""
     ids, counts = [], [torch.zeros(1, dtype=torch.long)]
     for turn in turns:
-        assert turn.support is not None  # all turns of a task have the same sampling parameters and grammar
+        if turn.support is None:
+            raise InvalidValueError(
+                "some turns of a rollout have no record of the ids that they could be sampled from",
+                got=f"none of turn {len(ids) + 1} of {len(turns)}",
+                expected="one of each turn: all have the same sampling parameters and the same grammar",
+            )
         counts += [torch.zeros(len(turn.context_ids), dtype=torch.long), turn.support.splits.diff()]
         ids.append(turn.support.ids)
     return Support(torch.cat(ids), torch.cat(counts).cumsum(0))

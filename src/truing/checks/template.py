@@ -80,10 +80,11 @@ def stop_is_trained(trial: TrialRun) -> CheckResult:
             last = int(sample.token_ids[turn.end - 1])
             if last not in stops or not sample.supervised_mask[turn.end - 1]:
                 status = "trained" if sample.supervised_mask[turn.end - 1] else "not trained"
+                none = not sample.supervised_mask[turn.start : turn.end].any()
                 findings.append(
                     Finding(
                         episode.task.task_id,
-                        "the model does not learn to stop",
+                        "a demonstrated turn is not trained" if none else "the model does not learn to stop",
                         f"a turn ends in token {last}, {status}",
                         f"one of {stops}, trained",
                         "report this as a bug: the renderer ends every demonstration with a stop",

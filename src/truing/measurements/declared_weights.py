@@ -163,9 +163,20 @@ def _not_as_in_files(step: MeasuredStep) -> Iterator[tuple[str, str]]:
     elif lora:
         names = [name for name in sorted(own) if name.endswith(".lora_B.weight")]
         yield from ((name, "is not 0, as a new adapter's B is") for name in names if whole(own[name]).any())
+        yield from _drawn_twice({name: own[name] for name in sorted(own) if name.endswith(".lora_A.weight")})
     dtype = computing_dtype_of(recipe) if lora else torch.float32
     for file in files:
         yield from differences_to_file(own, file, dtype)
+
+
+def _drawn_twice(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """Yield each weight that begins as another one: a new adapter draws the A of each layer."""
+    first: dict[bytes, str] = {}
+    for name, weight in weights.items():
+        numbers = whole(weight).cpu().numpy().tobytes()
+        if numbers in first:
+            yield name, f"begins as {first[numbers]} does"
+        first.setdefault(numbers, name)
 
 
 def _not_as_critics_begin(step: MeasuredStep) -> Iterator[tuple[str, str]]:

@@ -53,9 +53,24 @@ def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
             text = shorten(read[wrong[0]]["content"]) if wrong[0] < len(read) else ""
             fact["rollout"], fact["reply"], fact["got"] = name, wrong[0], text
             fact["given_to"] = given_to.get(pairs[wrong[0]][0], "")
+    if unlike := _unlike(rollouts):
+        fact["unlike"], fact["unlike_of"] = len(unlike), unlike[0]
     if other_outcomes:
         fact["other_outcomes"], fact["outcome_of"] = len(other_outcomes), other_outcomes[0]
     return fact
+
+
+def _unlike(rollouts: Mapping[str, Rollout]) -> list[tuple[str, str]]:
+    """Return pairs of finished rollouts of one task with the same turns, whose episodes went otherwise."""
+    first: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
+    unlike: list[tuple[str, str]] = []
+    for name, rollout in rollouts.items():
+        if rollout.status is Status.DONE and rollout.reply_hashes:
+            key = (rollout.task.task_id, *(hash_of_ids(turn.token_ids) for turn in rollout.turns))
+            other, hashes = first.setdefault(key, (name, rollout.reply_hashes))
+            if hashes != rollout.reply_hashes:
+                unlike.append((other, name))
+    return unlike
 
 
 class PromptsOfTurns(Measurement):

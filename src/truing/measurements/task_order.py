@@ -1,16 +1,17 @@
 """Whether a step samples the tasks that the recipe's seed gives it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from truing.algos import StepConfig
-from truing.config import PolicyStage
+from truing.config import PolicyStage, Recipe
 from truing.config.stages import SftConfig
 from truing.doctor.oracle.task_order import expected_tasks
 from truing.measurements.measurement import Measurement
-from truing.rollouts.sampler import Sampler
 from truing.types.batch_facts import Tasks
 from truing.types.facts import Facts
-from truing.types.rollout import Rollout
+from truing.types.rollout import Rollout, Task
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 
@@ -23,31 +24,49 @@ class TaskOrder(Measurement):
     def after_step(self) -> Facts:
         """Return how many differ, and the first difference."""
         step = self.step
-        setting, rollouts = step.learner.setting, step.samples.rollouts
-        return {"tasks": task_fact(step.sampler, setting, step.stage, step.step, rollouts)}
+        key, rollouts = (step.recipe.seed, step.stage, step.step), step.samples.rollouts
+        fact = task_fact(step.sampler.train_tasks, step.learner.setting, key, rollouts)
+        if not isinstance(step.learner.setting.stage, SftConfig):
+            declared = declared_params(step.recipe, step.sampler.sampling_params.stop_ids)
+            played = "/".join(map(str, (step.recipe.seed, step.stage, "bootstrap", "")))
+            sampled = [each for each in rollouts.values() if not each.group_id.startswith(played)]
+            if other := [each.sampling_params for each in sampled if each.sampling_params != declared]:
+                fact["params"], fact["drawn_with"] = len(other), repr(other[0])
+                fact["declared"] = repr(declared)
+        return {"tasks": fact}
+
+
+def declared_params(recipe: Recipe, stop_ids: tuple[int, ...], **changed: Any) -> SamplingParams:
+    """Return the sampling parameters that a recipe declares, with some changed."""
+    return SamplingParams(**{**recipe.sampling.model_dump(), **changed}, stop_ids=stop_ids)
 
 
 def task_fact(
-    sampler: Sampler, setting: StepConfig, stage: str, step: int, rollouts: Mapping[str, Rollout]
+    train_tasks: Sequence[Task],
+    setting: StepConfig,
+    key: tuple[int, str, int],
+    rollouts: Mapping[str, Rollout],
 ) -> Tasks:
     """Compare the tasks of a step with the declared ones, and the rollouts of their groups.
+
+    ``key``: the recipe's seed, the stage, and the step.
 
     By the index in the id of each group: those that the gate ``equal_groups`` sampled in addition have other
     ids. A rollout's id ends in its index within the group. Demonstrations beside rollouts have an order of
     their own, and come last.
     """
-    cfg, seed = setting.stage, sampler.seed
+    cfg, (seed, stage, step) = setting.stage, key
     count = cfg.batch_size if isinstance(cfg, SftConfig) else cfg.prompts_per_step
     task_of_group = {rollout.group_id: rollout.task.task_id for rollout in rollouts.values()}
     groups = [f"{seed}/{stage}/{step}/{index}" for index in range(count)]
-    indices = expected_tasks(seed, stage, step, count, len(sampler.train_tasks))
+    indices = expected_tasks(seed, stage, step, count, len(train_tasks))
     asked = list(groups)
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
         beside = setting.bootstrap.batch_size
         asked += [f"{seed}/{stage}/bootstrap/{step}/{index}" for index in range(beside)]
-        indices += expected_tasks(seed, f"{stage}/bootstrap", step, beside, len(sampler.train_tasks))
+        indices += expected_tasks(seed, f"{stage}/bootstrap", step, beside, len(train_tasks))
     got = [task_of_group.get(name, "none") for name in asked]
-    expected = [sampler.train_tasks[index].task_id for index in indices]
+    expected = [train_tasks[index].task_id for index in indices]
     other = [index for index in range(len(asked)) if got[index] != expected[index]]
     fact: Tasks = {"asked": len(asked), "other": len(other)}
     if not isinstance(cfg, SftConfig):

@@ -169,7 +169,7 @@ class RunReader:
                 f"{self.run_dir / STEPS} is not whole",
                 got=with_count(lost, "step has no line", "steps have no line"),
                 expected="a line for each step",
-                remedy="restore the file from a copy",
+                remedy="restore the file from a copy; if it was never changed, a resume has left out a step",
             )
 
     def events(self) -> list[Event]:

@@ -3,22 +3,24 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from math import fsum, isclose, log10
+from math import comb, fsum, isclose, log10
 from typing import Any
 
 import torch
 
 from truing.algos.flatten import flatten, turns_by_sample
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.intervals import REWARD_TOLERANCE
 from truing.config import Recipe
 from truing.errors import ModelError
 from truing.measurements.evaluated_draws import evaluated_draws
 from truing.measurements.prompts import prompt_fact, raise_if_different
 from truing.measurements.regraded import IN_AUDITS, are_graded_alone, reward_again, rollouts_to_regrade
+from truing.measurements.task_order import declared_params
 from truing.models.digest import quick_sum
 from truing.models.policy import Policy
 from truing.rollouts.sampler import Sampler
 from truing.types.rollout import RolloutGroup, Task
-from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 ROUNDING = 1e-5
@@ -49,7 +51,8 @@ def prove_evaluated(
     raise_if_different("the evaluation", prompt_fact(sampler.chat, sampler.eval_tasks, samples))
     _prove_samples(groups)
     _prove_groups(recipe, sampler.eval_tasks, groups)
-    declared = _declared_params(recipe, sampler.sampling_params.stop_ids)
+    stop_ids, temperature = sampler.sampling_params.stop_ids, recipe.eval.temperature
+    declared = declared_params(recipe, stop_ids, temperature=temperature)
     for group in groups:
         for rollout in group.rollouts:
             if rollout.sampling_params != declared:
@@ -58,12 +61,6 @@ def prove_evaluated(
     _prove_draws(recipe, policy, sampler, groups)
     _prove_rewards(recipe, sampler, groups)
     _prove_means(groups, reward)
-
-
-def _declared_params(recipe: Recipe, stop_ids: tuple[int, ...]) -> SamplingParams:
-    """Return the sampling parameters of evaluations by the recipe."""
-    declared: dict[str, Any] = {**recipe.sampling.model_dump(), "temperature": recipe.eval.temperature}
-    return SamplingParams(**declared, stop_ids=stop_ids)
 
 
 def _prove_samples(groups: Sequence[RolloutGroup]) -> None:
@@ -149,6 +146,20 @@ def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) ->
             differ = not isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12)
         if differ:
             raise _other("means", f"{got} for task {group.task.task_id}", f"{expected}, the mean of {earned}")
+
+
+def prove_pass_rates(evaluation: Evaluation) -> None:
+    """Raise if pass@k is not 1 − C(n − c, k) ÷ C(n, k) over tasks with c of n answers that pass."""
+    if evaluation.passes_at is None:
+        return
+    counts = [
+        (len(earned), sum(reward >= evaluation.passes_at - REWARD_TOLERANCE for reward in earned))
+        for earned in evaluation.earned.values()
+    ]
+    for k, estimate in evaluation.pass_at().items():
+        expected = fsum(1 - comb(n - c, k) / comb(n, k) for n, c in counts) / len(counts)
+        if not isclose(estimate.mean, expected, rel_tol=1e-9, abs_tol=1e-12):
+            raise _other("pass rates", f"pass@{k} = {estimate.mean:g}", f"{expected:g}, by the rewards")
 
 
 def _other(part: str, got: Any, expected: Any) -> ModelError:

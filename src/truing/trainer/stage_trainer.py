@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from truing.config import Recipe, recipe_after_rollbacks
 from truing.distributed.sharding import computing_device
 from truing.doctor.live_doctor import stop_if_proven
-from truing.errors import Unstable
+from truing.errors import RecordError, Unstable
 from truing.learner.checkpoint import CheckpointState, read_state
 from truing.learner.coefficients import LossCoefficients
 from truing.learner.learner import open_learner
@@ -38,6 +38,12 @@ class StageTrainer:
     def __init__(self, run: RunContext, stage: str, step: int) -> None:
         self.run, self.stage, self.session = run, stage, run.session
         checkpoint = run.checkpoints.saved(stage, step)
+        if step and checkpoint is None:
+            raise RecordError(
+                f"{stage} goes on after step {step}, of which there is no checkpoint",
+                expected="the checkpoint of the last step that counts",
+                remedy="resume from a step that has one: --step N",
+            )
         self.load_state(read_state(checkpoint) if checkpoint else CheckpointState(stage, 0))
         self.learner = open_learner(self.session.policy, self.recipe, stage, run.memory_budget, checkpoint)
         if self.recipe.guard and not checkpoint:

@@ -39,6 +39,9 @@ class Tasks(TypedDict):
     at: NotRequired[Count]
     got: NotRequired[Text]
     expected: NotRequired[Text]
+    params: NotRequired[Count]  # rollouts with other sampling parameters than declared
+    drawn_with: NotRequired[Text]  # the parameters of the first
+    declared: NotRequired[Text]
     sampled: NotRequired[Count]  # rollouts of the policy
     graded: NotRequired[Count]  # of these, with a reward
     incomplete: NotRequired[Count]  # groups with other rollouts than 0 to size − 1
@@ -59,6 +62,8 @@ class Replies(TypedDict):
     given_to: NotRequired[Text]  # the rollout whose episode gave it; "" if none of the step did
     other_outcomes: NotRequired[Count]  # rollouts with another final state than their own episode's
     outcome_of: NotRequired[Text]  # the first of those
+    unlike: NotRequired[Count]  # rollouts whose episode went otherwise than one of the same task and turns
+    unlike_of: NotRequired[tuple[Text, Text]]  # the first pair of those
 
 
 class PublishedRows(TypedDict):

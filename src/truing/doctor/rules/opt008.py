@@ -38,7 +38,7 @@ def judge(step: Step) -> Iterator[Claim]:
     expected = min(found, largest)
     if abs(clip["norm"] - expected) > max(ROUNDING, DIGITS * clip["eps"]) * expected:
         part = f" {clip['part']}" if "part" in clip else ""
-        what = "was not clipped" if clip["norm"] > largest else "changed before the optimizer step"
+        what = "is not clipped as declared" if clip["norm"] > largest else "changed before the optimizer step"
         yield Claim(
             Verdict.PROVEN,
             f"the gradient{part} {what}",

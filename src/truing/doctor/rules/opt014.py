@@ -95,7 +95,7 @@ def _factors(step: Step, ranks: int) -> Iterator[Claim]:
             what = (
                 f"{part} were averaged over {ranks} ranks, not summed"
                 if averaged
-                else f"{part} were multiplied by another factor than the clip's"
+                else f"{part} have another factor than the clip by the recorded norm"
             )
             yield _claim(what, f"{factor:.5g} times the sum of the backward passes", f"{clip:.5g} times")
 

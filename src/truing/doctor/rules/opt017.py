@@ -1,8 +1,10 @@
-"""OPT017: The weight of a loss term does not follow its target, or `kl.cap` skips other optimizer steps.
+"""OPT017: A weight that changes by step, or a gate, does not do what the recipe declares.
 
 What: With `kl.target` or `entropy.target`, the weight of the KL or of the entropy bonus after a step is not
 the one that the step's measured number gives: it moves the wrong way, too far, or not at all. Or an optimizer
-step is skipped although its KL is within `kl.cap`, or is not skipped beyond it.
+step is skipped although its KL is within `kl.cap`, or is not skipped beyond it. The weight of demonstrations
+beside rollouts does not fall as declared. Or `gates.equal_groups` leaves out a group whose rewards differ, or
+keeps one that it drops.
 
 Why it is silent: The weight is meant to move, and a curve of it looks alive in any direction. A controller
 with the wrong sign pushes its number away from the target, slowly; what is seen is a KL that grows, or an
@@ -12,7 +14,8 @@ How it is measured: The weight of this step against that of the step before, by 
 entropy's weight changes by `entropy.step`, up below the target and down above it, and is at least 0. The KL's
 weight changes in proportion to KL ÷ target − 1, within a fifth, times rollouts ÷ `kl.horizon`: those of the
 step, or, where some have no reward, as many as have one or more. The KL of each optimizer step, the mean of
-k3 over its computed samples, is compared with the cap.
+k3 over its computed samples, is compared with the cap. The weight of demonstrations is `bootstrap.coef` times
+1 − step ÷ `bootstrap.steps`. The rewards of each group are compared with whether it is trained.
 
 Healthy look-alikes: A measured number exactly at its target: nothing changes. A weight of 0 that would be
 below 0. A weight that goes to the recipe's own where a guard's rollback has changed that: it is another one
@@ -25,9 +28,12 @@ References: https://arxiv.org/abs/1909.08593 §2.2, https://arxiv.org/abs/2505.2
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
+
+import torch
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -35,12 +41,17 @@ from truing.doctor.oracle.kl import kl_estimates
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.token import Excluded, Origin
+from truing.utils.format import with_count
 
 ROUNDING = 1e-6
 """Of a weight: it is a Python number."""
 
 AT_MOST = 0.2
 """The largest share of the error that counts."""
+
+SHOWN = 4
+"""Rewards that a message has."""
 
 NEAR = 1e-3
 """Of the cap: a KL so near to it may be on either side by rounding."""
@@ -105,6 +116,8 @@ def _entropy(step: Step, before: Mapping[str, float]) -> Weight | None:
 def judge(step: Step) -> Iterator[Claim]:
     """Claim each weight outside its bounds, and each optimizer step that the cap treats otherwise."""
     yield from _other_skips(step)
+    yield from _other_groups(step)
+    yield from _other_bootstrap(step)
     for each in _moved_weights(step):
         room = ROUNDING * max(abs(each.high), each.before, 1e-6)
         if not each.low - room <= each.now <= each.high + room:
@@ -144,6 +157,49 @@ def _other_skips(step: Step) -> Iterator[Claim]:
             )
 
 
+def _other_bootstrap(step: Step) -> Iterator[Claim]:
+    """Claim a weight of demonstrations that does not fall in a straight line to 0."""
+    coef, steps, got = step.setup.bootstrap_coef, step.setup.bootstrap_steps, "weight/supervised"
+    if not steps or coef is None or got not in step.metrics:
+        return
+    due = coef * max(1 - step.step / steps, 0.0)
+    if abs(step.metrics[got] - due) > ROUNDING * coef:
+        yield Claim(
+            Verdict.PROVEN,
+            "the weight of the demonstrations beside rollouts is not the declared one",
+            got=f"{step.metrics[got]:.6g}",
+            expected=f"{due:.6g}: {coef:g} in the first step, 0 after {steps}",
+            specificity=2,
+        )
+
+
+def _other_groups(step: Step) -> Iterator[Claim]:
+    """Claim groups that are left out although their rewards differ, and equal ones that `drop` keeps."""
+    action = step.setup.equal_groups
+    if action is None or "excluded" not in step.tokens:
+        return
+    rewards, kept = defaultdict[str, list[float]](list), defaultdict[str, bool](bool)
+    for _, sample, part in step.slices():
+        excluded = step.tokens["excluded"][part][step.tokens["origin"][part] == Origin.SAMPLED]
+        if len(excluded) and not math.isnan(sample.reward):
+            rewards[sample.group_id].append(sample.reward)
+            kept[sample.group_id] |= not bool((excluded == Excluded.NOT_KEPT).all())
+    groups = {name: max(each) > min(each) for name, each in rewards.items() if len(each) > 1}
+    wrong = [name for name, differs in groups.items() if differs and not kept[name]]
+    if action == "drop" and any(groups.values()):
+        wrong += [name for name, differs in groups.items() if not differs and kept[name]]
+    if wrong:
+        of_first = ", ".join(f"{each:g}" for each in rewards[wrong[0]][:SHOWN])
+        what = "trained" if kept[wrong[0]] else "left out"
+        yield Claim(
+            Verdict.PROVEN,
+            f"{len(wrong)} of {with_count(len(groups), 'group')} are {what}, against gates.equal_groups",
+            got=f"rewards of {of_first} in {wrong[0]}",
+            expected=f"{action}: groups of equal rewards alone",
+            specificity=2.2,
+        )
+
+
 def _controlled(entropy: float, weight: float, before: float = 0.01) -> Step:
     """Return the third step of a stage, whose first has the weight 0.01."""
     weights = 0.01, before
@@ -164,6 +220,23 @@ def skipped_below() -> Step:
     """The cap skips a step whose KL is below it."""
     step = example_step(setup={"kl_cap": 0.5, "kl_cap_action": "skip"})
     return changed_step(step, metrics={"gate/held_back": 1.0}, ref_logprob=step.tokens["new_logprob"] - 0.01)
+
+
+def left_out() -> Step:
+    """A group is left out, although its rewards differ."""
+    step = example_step(setup={"equal_groups": "drop"})
+    first = torch.zeros_like(step.tokens["policy_mask"])
+    for index, sample in enumerate(step.samples):
+        first[step.part(index)] = sample.group_id == step.samples[0].group_id
+    sampled = step.tokens["origin"] == Origin.SAMPLED
+    excluded = step.tokens["excluded"].masked_fill(first & sampled, Excluded.NOT_KEPT)
+    return changed_step(step, excluded=excluded)
+
+
+def late() -> Step:
+    """The weight of the demonstrations is that of the step before."""
+    step = example_step(setup={"bootstrap_coef": 0.5, "bootstrap_steps": 10})
+    return replace(changed_step(step, metrics={"weight/supervised": 0.5}), step=1)
 
 
 def not_skipped() -> Step:
@@ -198,7 +271,11 @@ RULE = Rule(
     needs=("metrics.weight/kl | metrics.weight/entropy | new_logprob",),
     taints=("policy",),
     applies=lambda step: any(
-        each is not None for each in (step.setup.kl_target, step.setup.entropy_target, step.setup.kl_cap)
+        each is not None
+        for each in (
+            *(step.setup.kl_target, step.setup.entropy_target, step.setup.kl_cap),
+            *(step.setup.equal_groups, step.setup.bootstrap_steps),
+        )
     ),
     judge=judge,
     example=example,

@@ -48,16 +48,19 @@ def _graded_rows(step: Step) -> list[Graded]:
     """Add up the parts of each rollout once."""
     weights = step.setup.reward_weights
     assert weights is not None
+    # with a part of one on record, those of each are: a rollout that no function judges has no reward
+    recorded = step.setup.trainer == "truing" and any(row.reward_parts for row in step.samples)
     found: dict[str, Graded] = {}
     for index, row in enumerate(step.samples):
-        if row.reward_parts and not math.isnan(row.reward):
+        if (recorded or row.reward_parts) and not math.isnan(row.reward):
             found[row.rollout_id] = Graded(index, row.group_id, row.reward, _sum(row, weights))
     return list(found.values())
 
 
 def _sum(row: SampleFacts, weights: Mapping[str, float]) -> float:
     """Return the weighted sum of the parts of a reward."""
-    if not row.reward_parts.keys() <= weights.keys():  # a function need not apply to every rollout
+    # a function need not apply to every rollout, but one must
+    if not row.reward_parts or not row.reward_parts.keys() <= weights.keys():
         return math.nan
     return math.fsum(weights[name] * part for name, part in row.reward_parts.items())
 

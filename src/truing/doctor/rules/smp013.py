@@ -1,8 +1,9 @@
-"""SMP013: A step samples other tasks, or forces other prefixes, than its seed gives.
+"""SMP013: A step samples other tasks, with other parameters, or forces other prefixes, than the recipe gives.
 
 What: The tasks of a step are not those of the declared order, in which each epoch has every training
 task once, in a shuffle by seed, stage and epoch. Tasks are left out, repeated within an epoch, drawn with
-replacement, or in the order of the file. Or a group lacks rollouts that were sampled for it. Or other turns
+replacement, or in the order of the file. Or rollouts are sampled at another temperature than declared, and
+all that is computed of them is, too. Or a group lacks rollouts that were sampled for it. Or other turns
 begin with the forced prefix than the declared rate and their random numbers give.
 
 Why it is silent: Each batch is valid, and the reward rises on the tasks that come. What is left out is never
@@ -10,7 +11,8 @@ seen, what is repeated counts more, and a file sorted by difficulty trains easy 
 rate does not fall keeps the policy from ever beginning by itself.
 
 How it is measured: An oracle computes the shuffle of the epoch a second time from the recipe's seed, and the
-tasks of the step are compared with it one by one, at every step. Each group must have the rollouts 0 to
+tasks of the step are compared with it one by one, at every step. The sampling parameters of each rollout are
+compared with the recipe's. Each group must have the rollouts 0 to
 `group_size` − 1, which their ids tell: if some of more are chosen by their reward, there are gaps. Each turn
 has a random number of its own for the prefix, which is compared with the rate of the step.
 
@@ -30,6 +32,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.utils.format import with_count
 
 
 def judge(step: Step) -> Iterator[Claim]:
@@ -42,6 +45,14 @@ def judge(step: Step) -> Iterator[Claim]:
             got=f"{tasks['got']} as task {tasks['at'] + 1}",
             expected=tasks["expected"],
             specificity=2.2,
+        )
+    if others := tasks.get("params", 0):
+        yield Claim(
+            Verdict.PROVEN,
+            f"{with_count(others, 'rollout has', 'rollouts have')} other sampling parameters than declared",
+            got=tasks.get("drawn_with", ""),
+            expected=tasks.get("declared", ""),
+            specificity=2.8,
         )
     if incomplete := tasks.get("incomplete", 0):
         yield Claim(
@@ -74,6 +85,11 @@ def example() -> Step:
 def chosen_by_reward() -> Step:
     """Eight rollouts of a group were sampled, and the four best are kept."""
     return _compared(incomplete=1, group="0/grpo/0/0", rollouts=[1, 4, 5, 7], size=4)
+
+
+def drawn_otherwise() -> Step:
+    """All rollouts are sampled at another temperature."""
+    return _compared(params=8, drawn_with="temperature=0.7", declared="temperature=1.0")
 
 
 def always_forced() -> Step:

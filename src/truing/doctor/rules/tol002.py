@@ -2,7 +2,8 @@
 
 What: A message of a tool or of the environment is in a rollout, but the episode of that rollout never gave
 it, or gave it at another place: it is the reply of another rollout, of an earlier turn, cut, or missing. Or
-the final state that rewards judge is not that of the rollout's own episode.
+the final state that rewards judge is not that of the rollout's own episode. Or two episodes of a task answer
+the same turns otherwise, because one has what the other left behind.
 
 Why it is silent: Each message is a valid reply. The policy learns to ignore its tools, since what they say
 does not follow from what it asked, and the reward of an episode that went well is given to turns that read
@@ -10,13 +11,14 @@ something else.
 
 How it is measured: Where an episode lives, a hash of each of its replies is kept: of the role, the call that
 is answered, and the first `episode.max_reply_chars` characters; and one of its final state. At every step the
-messages and the final state of each rollout must have the hashes of its own episode, one by one.
+messages and the final state of each rollout must have the hashes of its own episode, one by one. Rollouts of
+one task with the same turns must have the same hashes; as an environment may draw, this alone is suspect.
 
 Healthy look-alikes: A reply that the recipe's limit shortens. Rollouts that failed, whose last reply may
 have come too late. Two episodes that give the same reply.
 
-Fix: Look for what carries replies from tools to rollouts: results in the order in which they are done, a
-list that is shared, an index of another list.
+Fix: Give each episode a state of its own. Look for what carries replies from tools to rollouts: results in
+the order in which they are done, a list that is shared, an index of another list.
 
 References: docs/agents.md
 """
@@ -60,6 +62,18 @@ def judge(step: Step) -> Iterator[Claim]:
             specificity=4.4,
         )
 
+    if unlike := fact.get("unlike", 0):
+        first, other = fact.get("unlike_of", ("", ""))
+        yield Claim(
+            Verdict.SUSPECT,
+            f"{with_count(unlike, 'episode answers', 'episodes answer')} the same turns of a task otherwise"
+            " than another: they share a state, or the environment draws",
+            got=f"other replies, or another final state, in {other} than in {first}",
+            expected="episodes that begin alike, and answer alike",
+            row=_row_of(step, other),
+            specificity=2.0,
+        )
+
 
 def _compared(**fact: object) -> Step:
     return changed_step(example_step(), facts={"replies": {"checked": 8, "other": 0, "outcomes": 8} | fact})
@@ -73,6 +87,11 @@ def example() -> Step:
 def outcomes_exchanged() -> Step:
     """Each rollout is graded by the final state of the next one."""
     return _compared(other_outcomes=8, outcome_of="r0")
+
+
+def shared_state() -> Step:
+    """A rollout finds what another one of its task has left."""
+    return _compared(unlike=3, unlike_of=("r0", "r1"))
 
 
 def as_given() -> Step:

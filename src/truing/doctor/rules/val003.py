@@ -82,7 +82,7 @@ def judge(step: Step) -> Iterator[Claim]:
     first = next((measured for measured in steps if measured.where), None)
     if first is not None:
         scaled = abs(first.factor - 1) > ROUNDING
-        how = f"is {first.factor:.4g} times that" if scaled else "differs at some tokens from that"
+        how = f"is {first.factor + 0.0:.4g} times that" if scaled else "differs at some tokens from that"
         yield Claim(
             Verdict.PROVEN,
             f"the gradient of values {how} of the declared value loss"

@@ -18,18 +18,11 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from truing.types.passes import PASS_COLUMNS, PASS_STREAMS, Passes
 from truing.types.sample import FLOAT_STREAMS, MASKS, SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.step_table import (
-    PASS_COLUMNS,
-    PASS_STREAMS,
-    SAMPLE_STREAMS,
-    Passes,
-    StepNumbers,
-    StepTable,
-    starts_of,
-)
+from truing.types.step_table import SAMPLE_STREAMS, StepNumbers, StepTable, if_any, starts_of
 from truing.types.token import Excluded, Origin, Support
 from truing.utils.jsonl import dump_json, floats_from_json
 from truing.utils.parse import parse_json
@@ -208,8 +201,8 @@ def step_table_of(table: pa.Table, numbers: StepNumbers) -> StepTable:
         starts=starts_of(lengths),
         streams={name: stream for name, stream in streams.items() if stream is not None},
         passes=passes,
-        supports=[] if all(each is None for each in supports) else supports,
-        routes=[] if all(each is None for each in routes) else routes,
+        supports=if_any(supports),
+        routes=if_any(routes),
     )
 
 

@@ -144,39 +144,39 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
     It computes in evaluation mode and without gradients. Afterwards, also after an error, the active adapter,
     the ``requires_grad`` flags and the modes are restored.
     """
-    active, training = policy.active_adapter, {part: part.training for part in policy.modules()}
-    with _requires_grad_restored(policy):
-        try:
+    training = {part: part.training for part in policy.modules()}
+    try:
+        with _adapter_restored(policy) as adapted, torch.no_grad():
             policy.eval()
             if REFERENCE in policy.peft_config:
                 policy.set_adapter(REFERENCE, inference_mode=True)
             else:
-                _adapted(policy).disable_adapter_layers()
-            with torch.no_grad():
-                yield
-        finally:
-            _adapted(policy).enable_adapter_layers()
-            policy.set_adapter(cast(str, active))  # one is active
-            for part, mode in training.items():
-                part.training = mode  # the adapter's dropout may be on while all else is off
+                adapted.disable_adapter_layers()
+            yield
+    finally:
+        for part, mode in training.items():
+            part.training = mode  # the adapter's dropout may be on while all else is off
 
 
 @contextmanager
 def without_adapter(policy: PeftModel) -> Iterator[None]:
     """Within the block ``policy`` computes as its base; ``requires_grad`` flags are restored afterwards."""
+    with _adapter_restored(policy) as adapted:
+        adapted.disable_adapter_layers()
+        yield
+
+
+@contextmanager
+def _adapter_restored(policy: PeftModel) -> Iterator[LoraModel]:
+    """Yield the model with adapted layers; restore the active adapter and all flags afterwards."""
     active = policy.active_adapter
+    adapted = cast(LoraModel, policy.base_model)  # which peft declares as any module
     with _requires_grad_restored(policy):
-        _adapted(policy).disable_adapter_layers()
         try:
-            yield
+            yield adapted
         finally:
-            _adapted(policy).enable_adapter_layers()
+            adapted.enable_adapter_layers()
             policy.set_adapter(cast(str, active))  # one is active
-
-
-def _adapted(policy: PeftModel) -> LoraModel:
-    """Return the model with adapted layers, which peft declares as any module."""
-    return cast(LoraModel, policy.base_model)
 
 
 @contextmanager

@@ -32,6 +32,11 @@ def model_name(model: Any) -> str:
     return str(name).rstrip("/").split("/")[-1]
 
 
+def source_of(model: str | PreTrainedModel) -> str:
+    """Return the name or folder of a model, or that which an object was loaded from."""
+    return model if isinstance(model, str) else model.config._name_or_path
+
+
 def model_type(model: str | PreTrainedModel) -> str:
     """Return the type of a model, as its config names it."""
     if not isinstance(model, str):
@@ -64,7 +69,7 @@ def model_folder(model: str | PreTrainedModel, tokenizer: Any, folder: Path) -> 
     model.save_pretrained(folder)
     share_weights(*folder.glob("*.safetensors"))
     if tokenizer is None:
-        tokenizer = load_tokenizer(resolve_model(model.config._name_or_path))
+        tokenizer = load_tokenizer(resolve_model(source_of(model)))
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -100,7 +105,7 @@ def new_tokens(model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     if isinstance(model, str):
         return []
     try:
-        original = load_tokenizer(resolve_model(model.config._name_or_path)).get_vocab()
+        original = load_tokenizer(resolve_model(source_of(model))).get_vocab()
     except ModelError:  # a model made in the script has no original
         return []
     return [token for token in tokenizer.get_added_vocab() if token not in original]

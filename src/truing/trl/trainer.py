@@ -40,6 +40,7 @@ from truing.trl.models import (
     new_tokens,
     raw_template,
     read_variables,
+    source_of,
     tokenizer_of,
 )
 from truing.trl.run_directory import checkpoint_named, print_end, run_directory
@@ -123,9 +124,8 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             tables = {**tables, "lora": lora_table(peft_config, model_type(model), self.problems)}
         common = common_tables(args, batches, RANKS, self.problems)
         self.problems.raise_if_any(f"{self.algorithm}Trainer")
-        source = model if isinstance(model, str) else model.config._name_or_path
         if isinstance(model, str) or processing_class is None:
-            self.processing_class = tokenizer_of(source, models.get("revision"), processing_class)
+            self.processing_class = tokenizer_of(source_of(model), models.get("revision"), processing_class)
         else:
             self.processing_class = processing_class
         if text:

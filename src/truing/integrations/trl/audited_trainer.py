@@ -17,6 +17,11 @@ class AuditedTrainer:
     trainer: Any
 
     @property
+    def model(self) -> Any:
+        """Return the trainer's model without what accelerate wraps it in."""
+        return self.trainer.accelerator.unwrap_model(self.trainer.model)
+
+    @property
     def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """Return a context manager of the reference model; None if there is none."""
         return None

@@ -216,7 +216,7 @@ class Audit(AuditedTrainer, ABC):
 
     def audit_step(self, done: int, clip_factor: float) -> None:
         """Audit before a step: a plain forward of some rows, and the clipped gradient of all rows."""
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        model = self.model
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
         with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward

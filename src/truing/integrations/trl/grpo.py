@@ -96,7 +96,7 @@ class GrpoAudit(Audit):
             return None
         if own is not None:
             return lambda: nullcontext(accelerator.unwrap_model(own))
-        return lambda: _reference_adapter(accelerator.unwrap_model(self.trainer.model))
+        return lambda: _reference_adapter(self.model)
 
     @property
     def reference_weights(self) -> dict[str, Tensor]:
@@ -242,7 +242,7 @@ class GrpoAudit(Audit):
         drawn, elapsed = generation["drawn"], time.perf_counter() - self.started
         if drawn is None or not self.whole_weights or not self.draw_audit_budget.due(elapsed):
             return
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        model = self.model
         key = self.trainer.args.seed, self.trainer.state.global_step
         model.eval()
         with self.draw_audit_budget.timed(), self.trainer.accelerator.autocast():

@@ -100,5 +100,5 @@ class SftAudit(Audit):
 
     def _backbone(self) -> Any:
         """Return the model without its head, and below an adapter."""
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        model = self.model
         return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model

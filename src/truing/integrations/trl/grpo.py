@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -53,9 +52,10 @@ class GrpoAudit(Audit):
     example_column = "prompt"
     required_attributes = (*wrapped_methods, "importance_sampling_level")
 
-    def __init__(
-        self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
-    ) -> None:
+    declared: ClassVar[Callable[[Any], Setup]] = staticmethod(setup_of_grpo)
+    """Returns the declared settings of a trainer."""
+
+    def __init__(self, trainer: Any, **options: Any) -> None:
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer ids from the sampler
         self.rng_state: Tensor | None = None  # torch's, before sampling
         self.generations_by_number: dict[int, dict[str, Any]] = {}  # from the last used one on
@@ -64,14 +64,8 @@ class GrpoAudit(Audit):
         self.rewards: Tensor | None = None
         self.generations = 0
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
-        setup, params = self.declared(trainer), scoring_params(trainer.args)
-        super().__init__(trainer, setup, params, stop=stop, out=out, select=select, ignore=ignore)
+        super().__init__(trainer, self.declared(trainer), scoring_params(trainer.args), **options)
         self.engine = VllmEngine(self) if trainer.use_vllm else None
-
-    @staticmethod
-    def declared(trainer: Any) -> Setup:
-        """Return the declared settings."""
-        return setup_of_grpo(trainer)
 
     @property
     def draws_by_torch(self) -> bool:

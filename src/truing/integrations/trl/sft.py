@@ -1,7 +1,6 @@
 """An audit of TRL's ``SFTTrainer``."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from truing.integrations.trl.base import Audit
@@ -34,12 +33,8 @@ class SftAudit(Audit):
         "training_step": "around_training_step",
     }
 
-    def __init__(
-        self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
-    ) -> None:
-        super().__init__(
-            trainer, setup_of_sft(trainer), RAW, stop=stop, out=out, select=select, ignore=ignore
-        )
+    def __init__(self, trainer: Any, **options: Any) -> None:
+        super().__init__(trainer, setup_of_sft(trainer), RAW, **options)
         trainer._set_signature_columns_if_needed()
         own = tuple(trainer._signature_columns)
         added = {*TEXT_COLUMNS, trainer.args.dataset_text_field} - set(own)

@@ -93,7 +93,7 @@ class SampleColumns:
     def read_steps(
         self, steps: Sequence[SegmentRef], names: Sequence[str]
     ) -> Iterator[pa.Table | RecordError]:
-        """Yield columns (names of ``segments.SCHEMA``) of the rows of each step, or its error.
+        """Yield columns (names of ``schema.SCHEMA``) of the rows of each step, or its error.
 
         Consecutive steps of a row group are read together.
         """

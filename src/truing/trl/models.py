@@ -100,7 +100,7 @@ def tokenizer_of(name: str, revision: str | None, given: Any) -> PreTrainedToken
     return given
 
 
-def new_tokens(model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def new_tokens(model: str | PreTrainedModel, tokenizer: Any) -> list[str]:
     """Return the tokens of a model object that its original does not have; none of a name."""
     if isinstance(model, str):
         return []

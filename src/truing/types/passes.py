@@ -72,7 +72,7 @@ class Passes:
     @cached_property
     def sample_list(self) -> list[int]:
         """The sample of each pass."""
-        return self.sample.tolist()
+        return list(map(int, self.sample))
 
     @cached_property
     def epoch(self) -> Tensor:

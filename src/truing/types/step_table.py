@@ -94,7 +94,7 @@ class StepTable(StepNumbers):
     @cached_property
     def kept(self) -> list[bool]:
         """Whether each sample was in the minibatch of an optimizer step."""
-        return (self.optimizer_step_of_sample >= 0).tolist()
+        return [number >= 0 for number in map(int, self.optimizer_step_of_sample)]
 
     @cached_property
     def tokens(self) -> Mapping[str, Tensor]:

@@ -64,7 +64,7 @@ class GrpoAudit(Audit):
         self.rewards: Tensor | None = None
         self.generations = 0
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
-        super().__init__(trainer, self.declared(trainer), scoring_params(trainer.args), **options)
+        super().__init__(trainer, type(self).declared(trainer), scoring_params(trainer.args), **options)
         self.engine = VllmEngine(self) if trainer.use_vllm else None
 
     @property

@@ -6,10 +6,11 @@ import torch
 
 from truing.record import RunWriter
 from truing.record.segments import encode
+from truing.types.passes import NO_PASSES, PASS_STREAMS, Passes
 from truing.types.sample import FLOAT_STREAMS, Sample, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.step_table import NO_PASSES, PASS_STREAMS, Passes, StepNumbers, StepTable, table_of_samples
+from truing.types.step_table import StepNumbers, StepTable, table_of_samples
 from truing.types.token import Origin, Support
 
 NAN = float("nan")

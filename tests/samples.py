@@ -5,10 +5,11 @@ import dataclasses
 import torch
 
 from truing.models.forward.collate import collate
+from truing.types.passes import Passes
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason
-from truing.types.step_table import Passes, StepNumbers, StepTable, table_of_samples
+from truing.types.step_table import StepNumbers, StepTable, table_of_samples
 from truing.types.token import Excluded, Origin
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truing.record.segments import LIST_COLUMNS, SCHEMA, TURN
+from truing.record.schema import LIST_COLUMNS, SCHEMA, TURN
 from truing.types.token import Excluded, Origin
 
 ANSWER = (4, 36)  # tokens of an answer: at least, and fewer than

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from truing.api import env_from_recipe
 from truing.config import Recipe, resolve
 from truing.distributed.ranks import Ranks, join
+from truing.envs import env_from_recipe
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.models.builtin import ensure_built

@@ -14,7 +14,7 @@ from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.checks.report import SPLITS
-from truing.checks.result import CheckResult, Finding, check_result
+from truing.checks.result import result_of
 from truing.checks.rewards import check_rewards, check_shaping
 from truing.config import Recipe, is_builtin_recipe, load_recipe, resolve
 from truing.config.run_trust import require_trust
@@ -26,12 +26,11 @@ from truing.doctor.evidence import Step
 from truing.doctor.postmortem import diagnose_run, step_to_bisect
 from truing.doctor.rules import RULES
 from truing.doctor.traces.read import is_trace
-from truing.envs import env_keys, env_problems, make_env
+from truing.envs import env_from_recipe, env_keys, env_problems, named_env
 from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
-from truing.errors import DataError, RecipeError, RecordError
-from truing.learner.checkpoint import saved_steps
+from truing.errors import RecipeError, RecordError
 from truing.learner.restore import checkpoint_after, restore_weights
 from truing.models.load import load
 from truing.models.load_policy import add_adapter
@@ -51,7 +50,7 @@ from truing.trainer.preflight import preflight_recipe, random_reward
 from truing.trainer.reward_definition import check_same_rewards
 from truing.trainer.run import run
 from truing.trainer.session import open_session
-from truing.trainer.startup_checks import demonstrations_result, needs_demonstrations
+from truing.trainer.startup_checks import check_demonstrations, needs_demonstrations
 from truing.trainer.step_replay import replay_step
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
@@ -129,29 +128,20 @@ def check(
         EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length),
         recipe.doctor.shaping,
     )
-    report["there are enough evaluation tasks"] = _enough_tasks(recipe, env)
+    report["there are enough evaluation tasks"] = result_of(
+        lambda: check_eval_tasks(recipe, env), "evaluation tasks"
+    )
     if needs_demonstrations(recipe) and not report[SPLITS].findings:
-        report["stages that need demonstrations have them"] = demonstrations_result(chat, env.tasks("train"))
+        tasks = env.tasks("train")
+        report["stages that need demonstrations have them"] = result_of(
+            lambda: check_demonstrations(chat, tasks), "training tasks", len(tasks)
+        )
     return report
-
-
-def kept_steps(run: str | Path, stage: str) -> list[int]:
-    """Return the steps of a stage after which a run has a checkpoint, ascending."""
-    return saved_steps(Path(run) / "checkpoints", stage)
 
 
 def check_evaluation(recipe: Recipe) -> None:
     """Raise unless the recipe's environment opens, and has the tasks that the recipe evaluates."""
     check_eval_tasks(recipe, env_from_recipe(recipe))
-
-
-def _enough_tasks(recipe: Recipe, env: Env) -> CheckResult:
-    """Return whether the environment has the evaluation tasks that the recipe asks for, as a check."""
-    try:
-        check_eval_tasks(recipe, env)
-    except DataError as error:
-        return check_result(1, [Finding.from_error("evaluation tasks", error)])
-    return check_result(1, ())
 
 
 def preflight(
@@ -273,7 +263,8 @@ def _recipe_and_env(
         check_is_env(env)
     else:
         env = env_from_recipe(recipe)
-        recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
+        name, keys = named_env(recipe)
+        recipe = recipe.model_copy(update={"env": {"name": name} | env_keys(name, keys)})
     if rewards is not None:
         env = with_rewards(env, rewards_by_name(rewards))
     if tools is not None:
@@ -282,23 +273,6 @@ def _recipe_and_env(
     check_shaping(recipe.doctor.shaping, env.rewards)
     check_rewards(env, call=call_rewards and not recipe.episode.processes, graded=graded)
     return recipe, env
-
-
-def env_from_recipe(recipe: Recipe) -> Env:
-    """Return the environment of a recipe."""
-    return make_env(*_env(recipe))
-
-
-def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    """Return the environment's name, and its keys."""
-    if "name" not in recipe.env:
-        raise RecipeError(
-            "the recipe names no environment",
-            got=recipe.env,
-            expected='[env] with name = "…"',
-            remedy="add [env], or pass your own object in Python: truing.train, check and evaluate take env=",
-        )
-    return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
 
 
 def _recipe(source: RecipeSource) -> Recipe:

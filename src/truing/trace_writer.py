@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,31 +55,22 @@ ROW_TEXTS = ("sample_id", "group_id", "prompt_id", "episode_id", "text", "finish
 ROW_NUMBERS = ("reward", "version")
 
 ALIASES = {
-    "input_ids": "ids",
-    "sequences": "ids",
-    "tokens": "ids",
-    "attention_mask": "attention",
-    "response_mask": "sampled",
-    "action_mask": "loss_mask",
-    "completion_mask": "loss_mask",
-    "token_mask": "loss_mask",
-    "rollout_log_probs": "sampler_logprob",
-    "inference_logprobs": "sampler_logprob",
-    "generation_logprobs": "sampler_logprob",
-    "sampling_per_token_logps": "sampler_logprob",
-    "old_log_probs": "old_logprob",
-    "prev_logprobs": "old_logprob",
-    "action_log_probs": "old_logprob",
-    "old_per_token_logps": "old_logprob",
-    "ref_log_prob": "ref_logprob",
-    "ref_per_token_logps": "ref_logprob",
-    "base_action_log_probs": "ref_logprob",
-    "reference_policy_logprobs": "ref_logprob",
-    "advantages": "advantage",
-    "values": "value",
-    "rewards": "reward",
-    "uid": "group_id",
-    "group_index": "group_id",
+    alias: name
+    for name, aliases in {
+        "ids": "input_ids sequences tokens",
+        "attention": "attention_mask",
+        "sampled": "response_mask",
+        "loss_mask": "action_mask completion_mask token_mask",
+        "sampler_logprob": "rollout_log_probs inference_logprobs generation_logprobs"
+        " sampling_per_token_logps",
+        "old_logprob": "old_log_probs prev_logprobs action_log_probs old_per_token_logps",
+        "ref_logprob": "ref_log_prob ref_per_token_logps base_action_log_probs reference_policy_logprobs",
+        "advantage": "advantages",
+        "value": "values",
+        "reward": "rewards",
+        "group_id": "uid group_index",
+    }.items()
+    for alias in aliases.split()
 }
 """Names that trainers use, and those of the format."""
 
@@ -135,7 +126,7 @@ class Writer:
         """
         self._end_step()
         step = Step(self, number)
-        self.guarded(f"step {number}", lambda: step.begin(given))
+        self.guarded(f"step {number}", step.begin, given)
         self.open_step = step
         return step
 
@@ -148,13 +139,12 @@ class Writer:
             self.guarded("the end", self._write_head)
         atexit.unregister(self.close)
 
-    def guarded(self, where: str, action: Callable[[], Any]) -> Any:
-        """Return what an action returns; an error becomes a recorded problem, and None."""
+    def guarded(self, where: str, action: Callable[..., object], *given: Any) -> None:
+        """Call an action; an error becomes a recorded problem."""
         try:
-            return action()
+            action(*given)
         except Exception as error:  # noqa: BLE001 - training must not end because its trace cannot be written
             self.problem(where, f"{type(error).__name__}: {error}")
-            return None
 
     def problem(self, where: str, what: str) -> None:
         """Count a problem; its first time is printed."""
@@ -174,7 +164,7 @@ class Writer:
 
     def _write_steps(self) -> None:
         while (step := self.queue.get()) is not None:
-            self.guarded(f"step {step.number}", lambda step=step: self._write(step))
+            self.guarded(f"step {step.number}", self._write, step)
 
     def _write(self, step: "Step") -> None:
         suffix = "" if self.rank is None else f".r{self.rank}"
@@ -188,6 +178,15 @@ class Writer:
         _replace(self.folder / name, json.dumps(self.head | facts, default=str, indent=1).encode())
 
 
+class Pass(NamedTuple):
+    """A forward of one row in one optimizer step; its streams have a number for each token."""
+
+    row: int
+    optimizer_step: int
+    micro_batch: int
+    streams: dict[str, np.ndarray]
+
+
 class Step:
     """A step that is being recorded."""
 
@@ -198,7 +197,7 @@ class Step:
         self.columns, self.widths = 0, set[int]()  # of padded ids; of streams
         self.streams: dict[str, list[np.ndarray]] = {}
         self.facts: dict[str, Any] = {}
-        self.passes: list[tuple[int, int, int, dict[str, np.ndarray]]] = []
+        self.passes: list[Pass] = []
 
     def begin(self, given: Mapping[str, Any]) -> None:
         """Take the rows of the step, and what is known of them."""
@@ -217,8 +216,7 @@ class Step:
         from_sampler = "loss_mask" if sampled is None else "sampler"
         self.facts["origin_source"] = from_sampler if origin is None else "roles"
         for name in [name for name in (*TOKEN_STREAMS, *ROW_TEXTS, *ROW_NUMBERS, *MAPPINGS) if name in named]:
-            take = partial(self._take, name, named.pop(name))
-            self.writer.guarded(f"step {self.number}: {name}", take)
+            self.writer.guarded(f"step {self.number}: {name}", self._take, name, named.pop(name))
         if self.writer.decode is not None:
             self.facts["texts"] = self._new_texts()
         for name in named:
@@ -227,7 +225,7 @@ class Step:
     def _take(self, name: str, x: Any) -> None:
         """Take a stream of tokens, a column of rows, or a mapping."""
         if name in TOKEN_STREAMS:
-            self.streams[name] = self._tokens(x, np.nan, np.float32, of_rows=name == "advantage")
+            self.streams[name] = self._tokens(x, of_rows=name == "advantage")
         elif name in MAPPINGS:
             self.facts[name] = _plain(x)
         else:
@@ -254,45 +252,39 @@ class Step:
             value: of a critic, of the same tokens.
         """
         given = {"new_logprob": logprob, "entropy": entropy, "new_value": value}
-        self.writer.guarded(
-            f"step {self.number}", lambda: self._pass(given, rows, optimizer_step, micro_batch)
-        )
+        self.writer.guarded(f"step {self.number}", self._pass, given, rows, optimizer_step, micro_batch)
         return logprob
 
     def _pass(
         self, given: Mapping[str, Any], rows: Sequence[int] | None, optimizer_step: int, micro_batch: int
     ) -> None:
         chosen = list(range(len(self.rows))) if rows is None else [int(row) for row in rows]
-        taken = {
-            name: self._tokens(x, np.nan, np.float32, rows=chosen)
-            for name, x in given.items()
-            if x is not None
-        }
-        records = [{name: parts[i] for name, parts in taken.items()} for i in range(len(chosen))]
-        self.passes += [
-            (row, optimizer_step, micro_batch, record) for row, record in zip(chosen, records, strict=True)
+        taken = {name: self._tokens(x, rows=chosen) for name, x in given.items() if x is not None}
+        passes = [
+            Pass(row, optimizer_step, micro_batch, {name: parts[i] for name, parts in taken.items()})
+            for i, row in enumerate(chosen)
         ]
-
-        def keep(gradient: Any, of: Sequence[int]) -> None:
-            parts = self._tokens(gradient, np.nan, np.float32, rows=[chosen[i] for i in of])
-            for i, part in zip(of, parts, strict=True):  # a further backward adds
-                records[i]["token_gradient"] = records[i].get("token_gradient", 0.0) - part
-
+        self.passes += passes
         logprob = given["new_logprob"]
-        watched = enumerate(logprob) if isinstance(logprob, (list, tuple)) else [(None, logprob)]
-        for place, tensor in watched:
-            of = range(len(chosen)) if place is None else [place]
+        is_list = isinstance(logprob, (list, tuple))
+        watched = zip(logprob, ([each] for each in passes), strict=True) if is_list else [(logprob, passes)]
+        for tensor, of in watched:
             if getattr(tensor, "requires_grad", False):
-                tensor.register_hook(partial(self._hear, keep, of))
+                tensor.register_hook(partial(self._hear, of))
 
-    def _hear(self, keep: Callable[..., None], of: Sequence[int], gradient: Any) -> None:
-        """Keep a gradient; a list of one row's is a list."""
-        one = gradient if gradient.ndim == 2 else [gradient]
-        self.writer.guarded(f"step {self.number}: a gradient", lambda: keep(one, of))
+    def _hear(self, passes: Sequence[Pass], gradient: Any) -> None:
+        """Take the gradient of the log-probabilities of some passes."""
+        self.writer.guarded(f"step {self.number}: a gradient", self._take_gradient, passes, gradient)
+
+    def _take_gradient(self, passes: Sequence[Pass], gradient: Any) -> None:
+        one = gradient if gradient.ndim == 2 else [gradient]  # of one row in a list
+        parts = self._tokens(one, rows=[each.row for each in passes])
+        for each, part in zip(passes, parts, strict=True):  # a further backward adds
+            each.streams["token_gradient"] = each.streams.get("token_gradient", 0.0) - part
 
     def _take_ids(self, ids: Any, attention: Any) -> None:
-        if _is_ragged(ids):
-            self.rows = [_array(row).astype(np.int32) for row in _rows(ids)]
+        if (ragged := _ragged(ids)) is not None:
+            self.rows = [_array(row).astype(np.int32) for row in ragged]
             return
         padded = _array(ids)
         if attention is None:
@@ -304,12 +296,17 @@ class Step:
         self.rows = [row[kept].astype(np.int32) for row, kept in zip(padded, self.kept, strict=True)]
 
     def _tokens(
-        self, x: Any, fill: float, dtype: Any, of_rows: bool = False, rows: Sequence[int] | None = None
+        self,
+        x: Any,
+        fill: float = np.nan,
+        dtype: Any = np.float32,
+        of_rows: bool = False,
+        rows: Sequence[int] | None = None,
     ) -> list[np.ndarray]:
         """Return a stream of each of some rows: as many values as the row has tokens."""
         chosen = range(len(self.rows)) if rows is None else rows
-        if _is_ragged(x):
-            parts = [_array(part) for part in _rows(x)]
+        if (ragged := _ragged(x)) is not None:
+            parts = [_array(part) for part in ragged]
         else:
             whole = _array(x)
             if of_rows and whole.ndim == 2 and whole.shape[1] == 1 and self.columns > 2:
@@ -386,9 +383,9 @@ class Step:
             arrays |= {name: columns[:, i].copy() for i, name in enumerate(names)}
             arrays["pass.rank"] = np.full(len(passes), self.writer.rank or 0, dtype=np.int32)
         for name in PASS_STREAMS:
-            if any(name in streams for *_, streams in passes):
-                absent = (np.full(len(self.rows[row]), np.nan, np.float32) for row, *_ in passes)
-                parts = [streams.get(name, none) for (*_, streams), none in zip(passes, absent, strict=True)]
+            if any(name in each.streams for each in passes):
+                absent = [np.full(len(self.rows[each.row]), np.nan, np.float32) for each in passes]
+                parts = [each.streams.get(name, none) for each, none in zip(passes, absent, strict=True)]
                 arrays[f"pass.{name}"] = np.concatenate(parts)
         return arrays, {"step": self.number, **self.facts}
 
@@ -398,12 +395,8 @@ def write_file(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str,
     header: dict[str, Any] = {"__metadata__": {"trace": json.dumps(facts, default=str)}}
     at = 0
     for name, array in arrays.items():
-        end = at + array.nbytes
-        header[name] = {
-            "dtype": DTYPES[str(array.dtype)],
-            "shape": list(array.shape),
-            "data_offsets": [at, end],
-        }
+        kind, end = DTYPES[str(array.dtype)], at + array.nbytes
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -423,10 +416,8 @@ def _replace(path: Path, data: bytes) -> None:
 def _origin(chosen: np.ndarray) -> np.ndarray:
     """Return the origin of tokens: before the first sampled one is the prompt, others are replies."""
     first = int(chosen.argmax()) if chosen.any() else len(chosen)
-    place = np.arange(len(chosen))
-    return np.where(chosen > 0, Origin.SAMPLED, np.where(place < first, Origin.PROMPT, Origin.TOOL)).astype(
-        np.uint8
-    )
+    others = np.where(np.arange(len(chosen)) < first, Origin.PROMPT, Origin.TOOL)
+    return np.where(chosen > 0, Origin.SAMPLED, others).astype(np.uint8)
 
 
 def _plain(x: Any) -> Any:
@@ -438,12 +429,11 @@ def _plain(x: Any) -> Any:
     return _array(x).tolist() if hasattr(x, "detach") or isinstance(x, (np.ndarray, np.generic)) else x
 
 
-def _is_ragged(x: Any) -> bool:
-    return isinstance(x, (list, tuple)) or bool(getattr(x, "is_nested", False))
-
-
-def _rows(x: Any) -> Sequence[Any]:
-    return x.unbind() if getattr(x, "is_nested", False) else x
+def _ragged(x: Any) -> Sequence[Any] | None:
+    """Return the rows of a list or of a nested tensor; None of a padded batch."""
+    if getattr(x, "is_nested", False):
+        return x.unbind()
+    return x if isinstance(x, (list, tuple)) else None
 
 
 def _array(x: Any) -> np.ndarray:

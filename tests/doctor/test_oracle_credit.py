@@ -13,7 +13,8 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.history import History
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of
-from truing.types.step_table import Passes, StepNumbers, table_of_samples
+from truing.types.passes import Passes
+from truing.types.step_table import StepNumbers, table_of_samples
 
 STAGES = {
     "grpo": ("ADV001", {"advantage_scale": ["group", "batch", "none"], "advantage_per": ["episode", "turn"]}),

@@ -18,7 +18,8 @@ from truing.config import load_recipe
 from truing.doctor.importers.diagnose_log import diagnose_log
 from truing.envs import checked_tasks, make_env
 from truing.errors import TruingError
-from truing.models.load import load, shapes_of_model
+from truing.models.load import load
+from truing.models.read_model import shapes_of_model
 
 
 def make_recipe(rng, folder):

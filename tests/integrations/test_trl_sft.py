@@ -242,7 +242,7 @@ def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path)
 
 
 def test_what_sharded_weights_leave_unchecked_is_named(trainer, monkeypatch):
-    monkeypatch.setattr("truing.integrations.trl.base.holds_whole_weights", lambda _: False)
+    monkeypatch.setattr("truing.integrations.trl.audited_trainer.holds_whole_weights", lambda _: False)
     trl_trainer = trainer()
     result = audit(trl_trainer)
     trl_trainer.train()

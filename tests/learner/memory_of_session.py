@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from truing.api import env_from_recipe
 from truing.config import resolve
 from truing.distributed.ranks import join
+from truing.envs import env_from_recipe
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.models.load_policy import needs_fsdp

@@ -6,11 +6,11 @@ from runs import Interrupt, assert_same_run, crash_at
 from safetensors.torch import load_file
 
 import truing
-from truing.api import env_from_recipe
 from truing.cli.export.export import export
 from truing.config import resolve
 from truing.distributed.sharding import computing_dtype
 from truing.engines.base import Request
+from truing.envs import env_from_recipe
 from truing.learner.checkpoint import find_newest
 from truing.learner.restore import restore_policy
 from truing.models.forward.score import causal_model

@@ -12,10 +12,10 @@ from peft_adapters import save_adapter
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 import truing
-from truing.api import env_from_recipe
 from truing.config import resolve
 from truing.distributed.ranks import join
 from truing.distributed.sharded_tensors import local
+from truing.envs import env_from_recipe
 from truing.learner.memory_prediction import predict_memory, with_replicas
 from truing.models.resolve import resolve_model
 from truing.models.tiny import byte_tokenizer

@@ -10,9 +10,9 @@ from runs import Interrupt, assert_same_run, crash_at
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Qwen3Config
 
 import truing
-from truing.api import env_from_recipe
 from truing.cli.export.export import export
 from truing.config import resolve
+from truing.envs import env_from_recipe
 from truing.errors import ModelError, RecipeError
 from truing.learner.restore import restore_policy
 from truing.measurements.sampler_layer import sync_fact

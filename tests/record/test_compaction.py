@@ -15,7 +15,8 @@ import truing.record.store as store
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, compact
 from truing.record.index import METADATA_KEY
-from truing.record.segments import SCHEMA, table_of
+from truing.record.schema import SCHEMA
+from truing.record.segments import table_of
 from truing.types.sampling_params import SamplingParams
 
 STRIDE = 211  # between the bytes that are flipped; prime, so that no column is passed over

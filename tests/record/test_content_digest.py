@@ -5,10 +5,11 @@ import torch
 from recorded import make_passes, make_sample, make_table, support_of
 
 from truing.record.digest import content_digest, content_digests
-from truing.record.segments import SCHEMA, table_of
+from truing.record.schema import SCHEMA
+from truing.record.segments import table_of
+from truing.types.passes import PASS_STREAMS
 from truing.types.sample import FLOAT_STREAMS
 from truing.types.sampling_params import SamplingParams
-from truing.types.step_table import PASS_STREAMS
 
 
 def nested(values):

@@ -16,10 +16,11 @@ from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
 from truing.record.segments import decode, encode, step_table_of
+from truing.types.passes import Passes
 from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.step_table import Passes, StepNumbers, StepTable, table_of_samples
+from truing.types.step_table import StepNumbers, StepTable, table_of_samples
 from truing.types.token import Origin
 from truing.utils.jsonl import dump_json, floats_from_json
 

@@ -9,7 +9,8 @@ from recorded import make_sample, make_table
 
 from truing.errors import InvalidValueError
 from truing.record import RunReader, RunWriter, compact
-from truing.record.segments import SCHEMA_WITHOUT_ROUTES, decode, encode
+from truing.record.schema import SCHEMA_WITHOUT_ROUTES
+from truing.record.segments import decode, encode
 
 ROUTES = torch.tensor([[[0, 3]], [[2, 1]], [[-1, -1]]], dtype=torch.int16)
 

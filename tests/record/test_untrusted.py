@@ -11,7 +11,8 @@ from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, archive_undone, compact
 from truing.record.index import SegmentRef
 from truing.record.sample_columns import SampleColumns
-from truing.record.segments import SCHEMA, encode_table, table_of
+from truing.record.schema import SCHEMA
+from truing.record.segments import encode_table, table_of
 from truing.utils.atomic_files import sha256
 
 NAMES = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from truing.algos import ALGORITHMS, StepConfig
-from truing.api import env_from_recipe
+from truing.envs import env_from_recipe
 from truing.errors import DataError
 from truing.rollouts.step_samples import collect_step_samples
 from truing.trainer.session import open_session

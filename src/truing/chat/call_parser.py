@@ -69,6 +69,16 @@ def call_format(name: str) -> CallFormat:
     return FORMATS[name]
 
 
+def unknown_format(tool_format: str) -> ModelError:
+    """Return the error about a template whose calls cannot be parsed."""
+    return ModelError(
+        "it is not known how this model's template writes tool calls",
+        got=f"format {tool_format!r}",
+        expected=f"one of {', '.join(FORMATS)}",
+        remedy='set chat.tool_format, or chat.tool_prompt = "hermes" to have Truing supply the prompt',
+    )
+
+
 def _regions(
     text: str, family: CallFormat, tools: Sequence[ToolSpec], thinking: bool
 ) -> tuple[list[tuple[int, CallRegion]], list[str]]:

@@ -1,17 +1,16 @@
 """The chat of a model: its tokenizer, stop ids, chat template and tool format."""
 
-import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.apply_template import apply_template, check_template_kwargs, prompt_date
-from truing.chat.call_parser import FORMATS
+from truing.chat.apply_template import apply_template, check_template_kwargs
+from truing.chat.call_parser import FORMATS, unknown_format
 from truing.chat.control_tokens import ControlTokens, control_tokens, free_tokens
 from truing.chat.reasoning import reasoning_tags, split_reasoning
 from truing.chat.render_marks import Rendering
@@ -21,13 +20,9 @@ from truing.chat.template_features import (
     PROBE_QUESTION,
     PROBE_TOOL,
     common_prefix_length,
-    native_format,
-    shows_system,
-    takes_orphan_tool_messages,
-    takes_separate_reasoning,
 )
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_orphan_tool_messages, without_system
-from truing.errors import DataError, ModelError
+from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
 from truing.utils.recent import Recent
 
@@ -43,15 +38,9 @@ class Chat:
     tool_format: str  # the call format: a name from the table in chat/call_parser.py, or "unknown"
     tool_prompt: ToolPrompt | None  # supplied by Truing; None if the template shows tools itself
     system_role: bool  # False: the system message is prepended to the first user message
-    orphan_tool_messages: bool = (
-        True  # whether tool messages may follow a turn without calls (a malformed one)
-    )
-    separate_reasoning: bool = (
-        False  # whether the template reads reasoning from reasoning_content, not from content
-    )
-    template_kwargs: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # extra variables of the template
+    orphan_tool_messages: bool = True  # tool messages may follow a turn without calls (a malformed one)
+    separate_reasoning: bool = False  # the template reads reasoning from reasoning_content, not from content
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more variables of it
     content_tokens: tuple[str, ...] = ()  # special tokens that data may contain as tokens
 
     def with_variables(self, variables: Mapping[str, Any]) -> "Chat":
@@ -96,7 +85,7 @@ class Chat:
             sampled_control_tokens: control tokens that the policy sampled, by message index: they stay.
         """
         if tools and self.tool_format not in FORMATS:
-            raise _unknown_format(self.tool_format)
+            raise unknown_format(self.tool_format)
         if self.separate_reasoning:
             messages = split_reasoning(messages, self.tool_format)
         marked_messages = [
@@ -220,87 +209,3 @@ class Chat:
     def stops(self) -> tuple[str, ...]:
         """The text of each stop id."""
         return tuple(self.tokenizer.convert_ids_to_tokens(list(self.stop_ids)))
-
-
-def make_chat(
-    tokenizer: PreTrainedTokenizerBase,
-    stop_ids: Sequence[int],
-    *,
-    tool_format: str = "auto",
-    tool_prompt: Literal["auto", "hermes", "brief"] = "auto",
-    template_kwargs: Mapping[str, Any] | None = None,
-    date: datetime.date | None = None,
-    content_tokens: Literal["free"] | Sequence[str] = (),
-) -> Chat:
-    """Return the chat of a model; its template shows whether it supports tools and how it writes calls.
-
-    Args:
-        tokenizer: with a chat template.
-        stop_ids: the ids that end a turn.
-        tool_format: a name from the table in chat/call_parser.py; "auto" detects it from the template.
-        tool_prompt: "auto" supplies "hermes" if the template shows no tools; a name always applies.
-        template_kwargs: extra variables of the template, such as ``enable_thinking``.
-        date: what a template writes as today's date at each rendering; None for the date of this call.
-        content_tokens: special tokens that data may contain as tokens; "free" is all that may be named.
-    """
-    check_template_kwargs(tokenizer, template_kwargs or {})
-    variables = {**(template_kwargs or {}), "todays_date": prompt_date(tokenizer, date)}
-    chat = _made_chat(tokenizer, stop_ids, tool_format, tool_prompt, variables)
-    tokens = chat.free_tokens if content_tokens == "free" else content_tokens
-    if wrong := [token for token in tokens if token not in chat.free_tokens]:
-        raise ModelError(
-            "chat.content_tokens has what data may not contain as a token",
-            got=", ".join(map(repr, wrong)),
-            expected="special tokens that neither the chat template writes nor a turn ends by: "
-            + (", ".join(chat.free_tokens) or "this tokenizer has none"),
-        )
-    return replace(chat, content_tokens=tuple(tokens))
-
-
-def _made_chat(
-    tokenizer: PreTrainedTokenizerBase,
-    stop_ids: Sequence[int],
-    tool_format: str,
-    tool_prompt: Literal["auto", "hermes", "brief"],
-    variables: dict[str, Any],
-) -> Chat:
-    """Return the chat of a model, as what its template shows decides it; the variables are the template's."""
-    if tool_format not in ("auto", *FORMATS):
-        raise _unknown_format(tool_format)
-    native = native_format(tokenizer, stop_ids, **variables) if tool_prompt == "auto" else None
-    system_role = shows_system(tokenizer, **variables)
-    if native is not None:
-        call_format = native if tool_format == "auto" else tool_format
-        orphan_tool_messages = takes_orphan_tool_messages(tokenizer, **variables)
-        separate_reasoning = takes_separate_reasoning(tokenizer, call_format, **variables)
-        return Chat(
-            tokenizer,
-            tuple(stop_ids),
-            call_format,
-            None,
-            system_role,
-            orphan_tool_messages,
-            separate_reasoning,
-            variables,
-        )
-    prompt_style = "hermes" if tool_prompt == "auto" else tool_prompt
-    if tool_format not in ("auto", "hermes"):
-        raise ModelError(
-            "a supplied tool prompt asks for calls in the form 'hermes'",
-            got=f"chat.tool_format = {tool_format!r}",
-            remedy="leave chat.tool_format out, or use a chat template that shows tools",
-        )
-    separate_reasoning = takes_separate_reasoning(tokenizer, "hermes", **variables)
-    return Chat(
-        tokenizer, tuple(stop_ids), "hermes", prompt_style, system_role, True, separate_reasoning, variables
-    )
-
-
-def _unknown_format(tool_format: str) -> ModelError:
-    """Return the remedy for calls that cannot be parsed."""
-    return ModelError(
-        "it is not known how this model's template writes tool calls",
-        got=f"format {tool_format!r}",
-        expected=f"one of {', '.join(FORMATS)}",
-        remedy='set chat.tool_format, or chat.tool_prompt = "hermes" to have Truing supply the prompt',
-    )

@@ -1,9 +1,9 @@
 """The result of a check: how much it covered, and its findings."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from truing.errors import TruingError
+from truing.errors import DataError, TruingError
 
 NOTHING_PLAYED = "rollouts: none ran and was graded"
 NOT_DEMONSTRATED = "demonstrations: no task has one"
@@ -42,3 +42,12 @@ def check_result(
     """Return a result; without items and a reason, it refers to an earlier check."""
     reason = missing or ("" if count else NOTHING_PLAYED)
     return CheckResult(count, tuple(findings), (reason,) if reason else (), tuple(notes))
+
+
+def result_of(check: Callable[[], object], location: str, count: int = 1) -> CheckResult:
+    """Return a check of a run as a result: the DataError that would stop the run is its finding."""
+    try:
+        check()
+    except DataError as error:
+        return check_result(count, [Finding.from_error(location, error)])
+    return check_result(count, ())

@@ -19,14 +19,13 @@ from truing.rewards import GradeResult
 from truing.rollouts.collect import collect
 from truing.rollouts.conversation import Conversation
 from truing.rollouts.episode_context import EpisodeContext, TurnSource
-from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
+from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated, demonstrated_ids
 from truing.rollouts.workers import EnvWorkers
 from truing.types.message import AssistantMessage
 from truing.types.rollout import DemonstratedText, Rollout, Task
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW
-from truing.types.status import FinishReason, Status
-from truing.types.token import Origin
+from truing.types.status import Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +89,7 @@ class FixedTurns:
         index = conversation.demonstrated_turn
         if index is not None and index < len(self.turns):
             return demonstrated(self.chat, conversation, self.turns[index])
-        ids = torch.tensor(self.chat.stop_ids[:1])
-        origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
-        return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
+        return demonstrated_ids(torch.tensor(self.chat.stop_ids[:1]))
 
 
 def run_trial(

@@ -18,8 +18,9 @@ from truing.doctor.history import FIRST, Dropped, History
 from truing.doctor.rule_inputs import INPUTS
 from truing.metrics.definitions import is_metric
 from truing.types.facts import Facts
+from truing.types.passes import PASS_STREAMS, Passes
 from truing.types.sample import SampleFacts
-from truing.types.step_table import PASS_STREAMS, SAMPLE_STREAMS, Passes, StepNumbers, StepTable
+from truing.types.step_table import SAMPLE_STREAMS, StepNumbers, StepTable
 
 
 @dataclass(frozen=True, kw_only=True)

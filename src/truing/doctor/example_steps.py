@@ -13,10 +13,11 @@ from truing.doctor.evidence import Setup, Step, changed_step, last_passes
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.types.facts import Facts
+from truing.types.passes import Passes
 from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.step_table import Passes, StepNumbers, starts_of
+from truing.types.step_table import StepNumbers, starts_of
 from truing.types.token import Excluded, Origin
 
 STOP_ID, OPENING_ID = 2, 9

@@ -1,14 +1,14 @@
 """The places of a claim's tokens, and their number."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.verdict import Span
+from truing.doctor.verdict import Claim, Span
 from truing.utils.format import with_count
 
 MAX_SPANS = 1_000
@@ -38,6 +38,13 @@ def optimizer_steps_text(of_steps: Sequence[object]) -> str:
         return f", in each of {len(of_steps)} optimizer steps"
     listed = numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"
     return f", in optimizer step{'s' * (len(numbers) > 1)} {listed} of {len(of_steps)}"
+
+
+def claims_of_first(claims: Sequence[Sequence[Claim]]) -> Iterator[Claim]:
+    """Yield the claims of the first optimizer step with one; they say which optimizer steps have some."""
+    where = optimizer_steps_text(claims)
+    for claim in next(filter(None, claims), []):
+        yield replace(claim, what=claim.what + where)
 
 
 @dataclass(frozen=True)

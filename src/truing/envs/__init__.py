@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from truing.config import problems, table_at, validated
+from truing.config import Recipe, problems, table_at, validated
 from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
@@ -58,9 +58,11 @@ __all__ = [
     "Split",
     "checked_tasks",
     "env_arguments",
+    "env_from_recipe",
     "env_keys",
     "env_problems",
     "make_env",
+    "named_env",
 ]
 
 
@@ -74,6 +76,23 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
     env = _class(name)(_validated(name, config))
     record_env_arguments(env, name, config)
     return env
+
+
+def env_from_recipe(recipe: Recipe) -> Env:
+    """Return the environment of a recipe."""
+    return make_env(*named_env(recipe))
+
+
+def named_env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
+    """Return the name of a recipe's environment, and its keys."""
+    if "name" not in recipe.env:
+        raise RecipeError(
+            "the recipe names no environment",
+            got=recipe.env,
+            expected='[env] with name = "…"',
+            remedy="add [env], or pass your own object in Python: truing.train, check and evaluate take env=",
+        )
+    return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
 
 
 def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from torch import Tensor, nn
 from truing.algos import ALGORITHMS, StepConfig
 from truing.config import Recipe
 from truing.models.adapter_config import read_config
-from truing.models.load import available_device, shapes_of_model
+from truing.models.load import available_device
 from truing.models.load_policy import computing_dtype_of, dtype_of_masters, needs_fsdp
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.quantized_linear import QuantizedLinear, quantize_layers
+from truing.models.read_model import shapes_of_model
 from truing.models.resolve import resolve_model
 from truing.models.saved_adapter import wrap_as_saved
 from truing.utils.memory import GB

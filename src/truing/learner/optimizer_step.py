@@ -11,15 +11,16 @@ from truing.distributed.packed_table import pack, unpack
 from truing.distributed.ranks import Ranks
 from truing.models.forward.hidden_states import MicroBatch
 from truing.types.batch import Batch, Scores
+from truing.types.passes import PASS_STREAMS, Passes
 from truing.types.sample import Sample
-from truing.types.step_table import PASS_STREAMS, Passes, is_known, starts_of
+from truing.types.step_table import is_known, starts_of
 
 
 class OptimizerStep:
     """One minibatch and its results; afterwards all ranks have the same.
 
     ``streams`` have the tokens of the minibatch, one sample after the other, [n], NaN where not computed:
-    ``types.step_table.PASS_STREAMS``, and ``probability_below``, the probability of all ids below the sampled
+    ``types.passes.PASS_STREAMS``, and ``probability_below``, the probability of all ids below the sampled
     one, where draws are replayed.
     """
 

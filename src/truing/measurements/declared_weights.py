@@ -16,9 +16,9 @@ from truing.distributed.sharded_tensors import whole
 from truing.doctor.oracle.trained_weights import adapter_shapes, differences
 from truing.measurements.measurement import MeasuredStep, Measurement
 from truing.measurements.sampler_layer import declared_scale_of
-from truing.models.load import shapes_of_model
 from truing.models.load_policy import computing_dtype_of
 from truing.models.lora import POLICY, adapted_layers
+from truing.models.read_model import shapes_of_model
 from truing.models.saved_adapter import WEIGHTS
 from truing.types.weight_facts import DeclaredWeights
 

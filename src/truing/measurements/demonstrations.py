@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from truing.algos.flatten import is_other_conversation
 from truing.chat import Chat
-from truing.measurements.graded_text import letters
+from truing.measurements.graded_text import letters, text_of_ids
 from truing.measurements.measurement import Measurement
 from truing.types.facts import Facts
 from truing.types.message import AssistantMessage
@@ -85,7 +85,7 @@ def _turns(chat: Chat, task: Task, samples: Sequence[Sample]) -> Iterator[Demons
     if isinstance(task.demonstration, DemonstratedText):
         ids, expected = samples[0].token_ids.tolist(), list(task.demonstration.token_ids)
         yield DemonstratedTurn(
-            samples[0].sample_id, _text(chat, ids), _text(chat, expected), same=ids == expected
+            samples[0].sample_id, text_of_ids(chat, ids), text_of_ids(chat, expected), same=ids == expected
         )
         return
     turns = task.demonstration
@@ -104,7 +104,7 @@ def _compared(chat: Chat, sample: Sample, span: TurnSpan, message: AssistantMess
     ids = sample.token_ids[span.start : span.end].tolist()
     special = {*chat.tokenizer.all_special_ids, *chat.stop_ids}
     text, content = (
-        letters(_text(chat, [each for each in ids if each not in special])),
+        letters(text_of_ids(chat, [each for each in ids if each not in special])),
         letters(message.content),
     )
     twice = 2 * content in text if len(content) > 1 else text == 2 * content  # of one letter, by chance
@@ -114,7 +114,7 @@ def _compared(chat: Chat, sample: Sample, span: TurnSpan, message: AssistantMess
     around = "".join(sorted((Counter(text) - Counter(content)).elements()))
     plain = not (message.calls or message.reasoning)
     return DemonstratedTurn(
-        sample.sample_id, _text(chat, ids), message.content, same, around if plain else None
+        sample.sample_id, text_of_ids(chat, ids), message.content, same, around if plain else None
     )
 
 
@@ -122,9 +122,3 @@ def _parts(message: AssistantMessage) -> list[str]:
     """Return the name of each call, and its arguments that every format writes as they are."""
     values = [value for call in message.calls for value in (call.name, *call.arguments.values())]
     return [letters(each) for each in values if isinstance(each, str) and PLAIN.fullmatch(each)]
-
-
-def _text(chat: Chat, ids: list[int]) -> str:
-    text = chat.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    assert isinstance(text, str)  # of one list of ids
-    return text

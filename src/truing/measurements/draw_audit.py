@@ -88,9 +88,7 @@ def draw_audit_fact(
     gains: dict[str, list[float]] = {}
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), chosen[0].sampling_params.stop_ids)
-        for name, each in log_wealth_increments(drawn).items():
-            before = gains.get(name, [0.0] * len(each))
-            gains[name] = [a + b for a, b in zip(before, each, strict=True)]
+        add_gains(gains, drawn)
         if replay:
             replay.add(places, drawn)
     fact: Audit = {"tokens": int(mask_BT.sum()), "gains": gains}
@@ -101,6 +99,13 @@ def draw_audit_fact(
         if rounding is not None:
             fact["replay"]["rounding"] = rounding
     return fact
+
+
+def add_gains(gains: dict[str, list[float]], drawn: DrawnTokens) -> None:
+    """Add the gains of some tokens to those before, by feature and λ."""
+    for name, each in log_wealth_increments(drawn).items():
+        before = gains.get(name, [0.0] * len(each))
+        gains[name] = [a + b for a, b in zip(before, each, strict=True)]
 
 
 def _can_race(device: str, rows: Sequence[Sample]) -> bool:

@@ -65,7 +65,11 @@ def _decoded(chat: Chat, sample: Sample) -> str:
         start -= 1
     if end > start and int(sample.token_ids[end - 1]) in chat.stop_ids:
         end -= 1
-    ids = sample.token_ids[start:end].tolist()
+    return text_of_ids(chat, sample.token_ids[start:end].tolist())
+
+
+def text_of_ids(chat: Chat, ids: list[int]) -> str:
+    """Return the tokenizer's decode of some ids, with special tokens."""
     text = chat.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     assert isinstance(text, str)  # of one list of ids
     return text

@@ -33,9 +33,10 @@ from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision
 from truing.models.forward.tree_attention import largest_scores
+from truing.types.passes import Passes
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
-from truing.types.step_table import Passes, StepNumbers, table_of_samples
+from truing.types.step_table import StepNumbers, table_of_samples
 from truing.types.weight_facts import Compared, Gradients, PlainGradient
 
 

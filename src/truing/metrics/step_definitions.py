@@ -13,7 +13,6 @@ NO_CORRECTION = 'correction.method = "off"'
 NO_VALUE = "there is no critic"
 NO_RETURN = "the algorithm computes no returns"
 
-
 STEP_METRICS = (
     Metric(
         "tokens/scored",
@@ -194,12 +193,7 @@ STEP_METRICS = (
         "Standard deviation (n − 1) of the advantage over policy tokens.",
         "fewer than two",
     ),
-    Metric(
-        "advantage/mean_abs",
-        "",
-        "Mean |A| over policy tokens, of either sign.",
-        NO_POLICY,
-    ),
+    Metric("advantage/mean_abs", "", "Mean |A| over policy tokens, of either sign.", NO_POLICY),
     Metric("advantage/max_abs", "", "Largest |A| of a policy token.", NO_POLICY),
     Metric(
         "value/mean",
@@ -274,12 +268,7 @@ STEP_METRICS = (
         "sampler and trainer agree.",
         NO_CORRECTION,
     ),
-    Metric(
-        "correction/dropped_share",
-        "share",
-        "Policy tokens of weight 0 ÷ policy tokens.",
-        NO_CORRECTION,
-    ),
+    Metric("correction/dropped_share", "share", "Policy tokens of weight 0 ÷ policy tokens.", NO_CORRECTION),
     Metric(
         "correction/effective_share",
         "share",
@@ -289,10 +278,7 @@ STEP_METRICS = (
     Metric("weight/kl", "", "Weight of the KL in the step.", "kl.target is not given"),
     Metric("weight/entropy", "", "Weight of the entropy bonus in the step.", "entropy.target is not given"),
     Metric(
-        "weight/supervised",
-        "",
-        "Weight of the additional demonstrations in the step.",
-        "the step has none",
+        "weight/supervised", "", "Weight of the additional demonstrations in the step.", "the step has none"
     ),
     Metric("lr", "", "Learning rate of the step.", ""),
     Metric(

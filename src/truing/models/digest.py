@@ -1,8 +1,9 @@
-"""Digests of weights: a SHA-256 that proves equality, and a checksum cheap enough for every step."""
+"""Digests of weights and of files: a SHA-256 that proves equality, and a checksum for every step."""
 
 import hashlib
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,12 @@ def digest(state: Mapping[str, Tensor]) -> str:
         sha.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def base_digest(model: nn.Module) -> str:

@@ -1,27 +1,16 @@
 """Load a model and its tokenizer: a built-in model, hub id, folder or GGUF file."""
 
-import hashlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from truing.distributed.ranks import ONE, Ranks
-from truing.distributed.sharding import keep_parts
 from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, saved_tensors
@@ -29,21 +18,13 @@ from truing.models.folder_check import check_folder
 from truing.models.foreign_code import refuse_code, refuse_links
 from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
-from truing.models.progress_bars import no_progress_bars
 from truing.models.quantized_linear import quantize_layers
-from truing.models.read_parts import reading_parts
+from truing.models.read_model import check_same_files, cited, read_model
 from truing.models.resolve import resolve_model
 from truing.models.stop_ids import stop_ids
-from truing.utils.format import first_line, shorten
-from truing.utils.memory import is_out_of_memory
+from truing.utils.format import shorten
 from truing.utils.parse import MALFORMED
 from truing.utils.regular_files import read_regular_text
-
-LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.([0-9]{1,6})\.")
-"""The number of a decoder layer in the name of a weight."""
-
-LIBRARY_ERROR = 160
-"""Characters of a library's error: it may cite a file that is not what it should be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +92,7 @@ def _model_errors(folder: Path) -> Iterator[None]:
     except MALFORMED as error:
         raise ModelError(
             "the files of this model folder do not hold what such files hold",
-            got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
+            got=f"{folder}: {type(error).__name__}: {cited(error)}",
             expected="config.json, generation_config.json and the tokenizer as transformers writes them",
             remedy="download the model again",
         ) from error
@@ -126,7 +107,7 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
     except Exception as error:
         raise ModelError(
             "this model folder has no readable tokenizer",
-            got=f"{folder}: {shorten(first_line(error), LIBRARY_ERROR)}",
+            got=f"{folder}: {cited(error)}",
             expected="tokenizer.json and tokenizer_config.json",
             remedy="copy the tokenizer files of the model into the folder",
         ) from error
@@ -152,8 +133,8 @@ def _load_model(
 ) -> PreTrainedModel:
     """Return the model of a folder, with this rank's parts of the weights if there is a mesh."""
     device = available_device(device)
-    _check_same_files(folder, ranks)
-    model = ranks.together("reading the model", lambda: _read_model(folder, device, dtype, ranks.mesh))
+    check_same_files(folder, ranks)
+    model = ranks.together("reading the model", lambda: read_model(folder, device, dtype, ranks.mesh))
     check_finite(
         saved_tensors(model),
         "this model has weights that are not finite, so its outputs are NaN",
@@ -168,96 +149,6 @@ def _load_model(
     use_fused_modules(model)
     cast(nn.Module, model).to(device)  # transformers' decorator hides that it is a method
     return model.eval()
-
-
-def _check_same_files(folder: Path, ranks: Ranks) -> None:
-    """Raise on all ranks if one has other files: parts of several models would make one."""
-    if ranks.size == 1:
-        return
-    weights = (path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    paths = [folder / "config.json", *sorted(weights)]
-    ranks.check_same(
-        {f"the model's {path.name}": _file_digest(path) for path in paths},
-        remedy="let every rank read the same model folder",
-    )
-
-
-def _file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh | None) -> PreTrainedModel:
-    """Return a model with every weight as it is in the files."""
-    try:
-        with no_progress_bars(), reading_parts(mesh):
-            loaded = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=dtype,
-                device_map=None if mesh is None else device,  # a whole model is moved later
-                output_loading_info=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # the error below names them
-            )
-            model, report = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)  # with loading info
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise ModelError(
-            "this model folder cannot be read",
-            got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
-            expected="config.json and *.safetensors of a decoder-only model, not quantized and without code",
-            remedy="name another folder; `truing explain models` lists the types",
-        ) from error
-    _refuse_dropped_layers(model, sorted(report["unexpected_keys"]), folder)
-    # transformers silently fills missing weights with random numbers.
-    absent, mismatched = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)
-    if absent or mismatched:
-        shapes = [
-            f"{name} {tuple(loaded)}, not {tuple(expected)}" for name, loaded, expected in mismatched[:3]
-        ]
-        raise ModelError(
-            "the files lack weights that the model needs",
-            got=f"{folder}: {len(absent)} missing, {len(mismatched)} of another shape, among them"
-            f" {', '.join([*absent[:3], *shapes])}",
-            expected="every weight, in the shape of config.json",
-            remedy="download the model again, or check that config.json belongs to these weights",
-        )
-    if mesh is not None:
-        keep_parts(model, mesh)  # of a model that was read whole
-    return model
-
-
-def _refuse_dropped_layers(model: PreTrainedModel, unexpected: Sequence[str], folder: Path) -> None:
-    """Raise if files have layers beyond those of the model, which transformers would leave out."""
-    layers = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-    numbers = [int(match[1]) for name in unexpected if (match := LAYER.search(name))]
-    if layers is not None and any(number >= layers for number in numbers):
-        raise ModelError(
-            "the weights have more layers than config.json counts",
-            got=f"{folder}: weights of layer {max(numbers)}, counted from 0",
-            expected=f"num_hidden_layers = {layers} layers",
-            remedy="copy the config.json that belongs to these weights; to train fewer layers, save the model"
-            " without the weights of the others",
-        )
-
-
-def shapes_of_model(folder: Path) -> PreTrainedModel:
-    """Return the model of a folder with shapes and without weights."""
-    check_folder(folder)
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except Exception as error:
-        raise ModelError(
-            "config.json of this model folder describes no model",
-            got=f"{folder}: {type(error).__name__}: {shorten(first_line(error), LIBRARY_ERROR)}",
-            expected="the config of a decoder-only model",
-            remedy="download the model again",
-        ) from error
 
 
 def available_device(device: str) -> str:

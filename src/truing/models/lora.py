@@ -1,24 +1,21 @@
 """Low-rank adapters by peft: the policy's adapter, and a frozen one as the reference."""
 
-import json
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer, LoraModel
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from truing.distributed.sharded_tensors import copy_whole, whole
 from truing.distributed.sharding import computing_device, whole_shapes
-from truing.errors import ModelError
+from truing.models.adapter_fit import UnfitAdapterError, check_fit, check_targets, last_names, linear_paths
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.score import causal_model
-from truing.utils.format import did_you_mean
 
 POLICY, REFERENCE = "default", "reference"
 
@@ -50,7 +47,7 @@ def add_lora(
         UnfitAdapterError: A target matches no layer, which peft ignores beside one that matches.
     """
     if not isinstance(targets, str):
-        _check_targets(model, targets)
+        check_targets(model, targets)
     config = LoraConfig(
         r=rank,
         lora_alpha=cast(int, alpha),  # peft divides it, and also reads fractions
@@ -61,35 +58,9 @@ def add_lora(
     return wrap(model, config, source=f"lora.targets = {targets!r}", seed=seed)
 
 
-class UnfitAdapterError(ModelError):
-    """Raised if an adapter names layers that a model does not have."""
-
-
-def _check_targets(model: nn.Module, targets: Sequence[str]) -> None:
-    """Raise unless each target is the path of a layer, or the end of one, as peft matches a list."""
-    paths = [f".{path}" for path, _ in model.named_modules() if path]
-    missing = [target for target in targets if not any(path.endswith(f".{target}") for path in paths)]
-    if missing:
-        linear = _last_names(_linear_paths(model))
-        remedies = [
-            did_you_mean(target.rsplit(".", 1)[-1], linear)
-            if re.fullmatch(r"[\w.]*", target)
-            else f"give {target!r} alone, as a text: a list has names of layers"
-            for target in missing
-        ]
-        raise UnfitAdapterError(
-            "the adapter has targets that match no layer of this model",
-            got=f"lora.targets (target_modules of a peft_config): {', '.join(map(repr, missing))}",
-            expected=f'the names of layers: {", ".join(linear)}; or "all-linear"',
-            remedy=" ".join(dict.fromkeys(filter(None, remedies))),
-        )
-
-
 def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int = 0) -> PeftModel:
     """Wrap a model in a new adapter of any config; ``source`` is where errors say that it comes from."""
-    linear = _linear_paths(model)
-    known = _last_names(linear)
-    attention = _last_names(name for name in linear if "attn" in name or "attention" in name)
+    linear = linear_paths(model)
     try:
         with _seeded(model, seed), whole_shapes(model):
             policy = get_peft_model(model, config, adapter_name=POLICY)
@@ -97,24 +68,11 @@ def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int =
         raise UnfitAdapterError(
             "the adapter does not fit this model",
             got=f"{source}: {' '.join(str(error).split())}",
-            expected=f'"all-linear", or a list of: {", ".join(known)}',
+            expected=f'"all-linear", or a list of: {", ".join(last_names(linear))}',
         ) from error
-    _refuse_experts(policy, source, known, attention)
-    _refuse_embeddings(policy, source)
-    _refuse_tied(model, source)
-    _refuse_shared(policy)
+    check_fit(policy, model, linear, source)
     use_onednn(policy)
     return policy
-
-
-def _linear_paths(model: nn.Module) -> list[str]:
-    """Return the paths of the linear layers."""
-    return [path for path, part in model.named_modules() if isinstance(part, nn.Linear)]
-
-
-def _last_names(paths: Iterable[str]) -> list[str]:
-    """Return module names as ``lora.targets`` uses them: the last part of each path."""
-    return sorted({path.rsplit(".", 1)[-1] for path in paths})
 
 
 def frozen_weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -186,39 +144,39 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
     It computes in evaluation mode and without gradients. Afterwards, also after an error, the active adapter,
     the ``requires_grad`` flags and the modes are restored.
     """
-    active, training = policy.active_adapter, {part: part.training for part in policy.modules()}
-    with _requires_grad_restored(policy):
-        try:
+    training = {part: part.training for part in policy.modules()}
+    try:
+        with _adapter_restored(policy) as adapted, torch.no_grad():
             policy.eval()
             if REFERENCE in policy.peft_config:
                 policy.set_adapter(REFERENCE, inference_mode=True)
             else:
-                _adapted(policy).disable_adapter_layers()
-            with torch.no_grad():
-                yield
-        finally:
-            _adapted(policy).enable_adapter_layers()
-            policy.set_adapter(cast(str, active))  # one is active
-            for part, mode in training.items():
-                part.training = mode  # the adapter's dropout may be on while all else is off
+                adapted.disable_adapter_layers()
+            yield
+    finally:
+        for part, mode in training.items():
+            part.training = mode  # the adapter's dropout may be on while all else is off
 
 
 @contextmanager
 def without_adapter(policy: PeftModel) -> Iterator[None]:
     """Within the block ``policy`` computes as its base; ``requires_grad`` flags are restored afterwards."""
+    with _adapter_restored(policy) as adapted:
+        adapted.disable_adapter_layers()
+        yield
+
+
+@contextmanager
+def _adapter_restored(policy: PeftModel) -> Iterator[LoraModel]:
+    """Yield the model with adapted layers; restore the active adapter and all flags afterwards."""
     active = policy.active_adapter
+    adapted = cast(LoraModel, policy.base_model)  # which peft declares as any module
     with _requires_grad_restored(policy):
-        _adapted(policy).disable_adapter_layers()
         try:
-            yield
+            yield adapted
         finally:
-            _adapted(policy).enable_adapter_layers()
+            adapted.enable_adapter_layers()
             policy.set_adapter(cast(str, active))  # one is active
-
-
-def _adapted(policy: PeftModel) -> LoraModel:
-    """Return the model with adapted layers, which peft declares as any module."""
-    return cast(LoraModel, policy.base_model)
 
 
 @contextmanager
@@ -242,69 +200,3 @@ def _requires_grad_restored(model: nn.Module) -> Iterator[None]:
     finally:
         for name, flag in flags.items():
             model.get_parameter(name).requires_grad_(flag)
-
-
-def _refuse_experts(policy: PeftModel, source: str, known: Sequence[str], attention: Sequence[str]) -> None:
-    """Raise if peft adapts something other than a linear layer: experts in one three-dimensional weight.
-
-    The sampler's weights are merged layer by layer, which such a weight does not allow.
-    """
-    for name, layer in policy.named_modules():
-        base = layer.get_base_layer() if isinstance(layer, LoraLayer) else None
-        if base is not None and not isinstance(getattr(base, "weight", None), torch.Tensor):
-            tables = [each for each, weight in base.named_parameters(recurse=False) if weight.ndim > 2]
-            raise ModelError(
-                "the adapter changes experts stored in one weight, which adapters cannot change here",
-                got=f"{source}: {name} ({type(base).__name__}: {', '.join(tables)})",
-                expected=f"linear layers: {', '.join(known)}",
-                remedy=f"lora.targets = {json.dumps(attention or known)}, or lora = false",
-            )
-
-
-def _refuse_embeddings(policy: PeftModel, source: str) -> None:
-    """Raise if the adapter changes an embedding: it has no weight A or B that a product is computed of."""
-    for name, layer in policy.named_modules():
-        if isinstance(layer, LoraLayer) and isinstance(layer.get_base_layer(), nn.Embedding):
-            raise ModelError(
-                "the adapter changes an embedding",
-                got=f"{source}: {name.removeprefix('base_model.model.')}",
-                expected="linear layers",
-                remedy='lora.targets = "all-linear"',
-            )
-
-
-def is_on_tied_weight(model: PreTrainedModel) -> bool:
-    """Return whether an adapter changes an embedding, or an output head, that are one weight."""
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    return model.config.get_text_config().tie_word_embeddings and any(
-        isinstance(end, LoraLayer) for end in ends
-    )
-
-
-def _refuse_tied(model: PreTrainedModel, source: str) -> None:
-    """Raise if the adapter changes an embedding tied to the output head: it could not be merged."""
-    if is_on_tied_weight(model):
-        raise ModelError(
-            "the adapter changes an embedding that is tied to the output head",
-            got=source,
-            expected="linear layers inside the model",
-            remedy='lora.targets = "all-linear"',
-        )
-
-
-def _refuse_shared(policy: PeftModel) -> None:
-    """Raise if two adapted layers share a weight: the sampler has one merged copy of it."""
-    owners: dict[tuple[int, int], str] = {}
-    for name, layer in policy.named_modules():
-        if isinstance(layer, LoraLayer):
-            weight = cast(Tensor, layer.get_base_layer().weight)  # declared as any attribute of a module
-            # without data on the meta device, so not its address
-            place = (weight.untyped_storage()._cdata, int(weight.storage_offset()))
-            other = owners.setdefault(place, name)
-            if other != name:
-                raise ModelError(
-                    "two adapted layers share one weight, so their adapters cannot be merged",
-                    got=f"{other} and {name}",
-                    expected="a separate weight for each layer",
-                    remedy="list the layers to adapt in lora.targets, without these two",
-                )

@@ -1,11 +1,11 @@
 """From the name of a built-in model, hub id, folder or GGUF file to a local folder."""
 
-import hashlib
 import re
 from pathlib import Path
 
 from truing.errors import ModelError
 from truing.models import builtin, gguf, hub
+from truing.models.digest import file_digest
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -42,9 +42,7 @@ def _on_this_machine(name: str) -> Path | None:
 
 def _converted(path: Path) -> Path:
     """Return the cached folder of a GGUF file, named by its content."""
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = builtin.cache_dir() / "models" / f"gguf-{content[:16]}"
+    folder = builtin.cache_dir() / "models" / f"gguf-{file_digest(path)[:16]}"
     if not folder.is_dir():
         builtin.write_folder_atomically(folder, lambda new: gguf.convert(path.resolve(), new))
     return folder

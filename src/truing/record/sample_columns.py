@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from truing.errors import RecordError
 from truing.record.column_reader import RowRange, read_columns, row_ranges
 from truing.record.index import Index, SegmentRef
-from truing.record.segments import SCHEMA
+from truing.record.schema import SCHEMA
 from truing.record.store import PARQUET, CompactedFile
 
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # texts that many samples share
@@ -93,7 +93,7 @@ class SampleColumns:
     def read_steps(
         self, steps: Sequence[SegmentRef], names: Sequence[str]
     ) -> Iterator[pa.Table | RecordError]:
-        """Yield columns (names of ``segments.SCHEMA``) of the rows of each step, or its error.
+        """Yield columns (names of ``schema.SCHEMA``) of the rows of each step, or its error.
 
         Consecutive steps of a row group are read together.
         """

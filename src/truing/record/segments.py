@@ -1,10 +1,4 @@
-"""Converts the samples of a step to Arrow and back: a row each, with a list per stream and a scalar per fact.
-
-IPC segments and Parquet files have the same schema. NaN stays NaN. A stream without any number in the step is
-null, as are ``support_*`` of a sample whose sampling parameters truncate nothing, and ``routes*`` of one
-without expert routes. Streams of passes have the tokens of the sample's first pass, then those of its second,
-and so on. A segment without any route has no column for them.
-"""
+"""Converts the samples of a step to Arrow and back: the rows of an IPC segment or a Parquet file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -18,78 +12,23 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from truing.types.sample import FLOAT_STREAMS, MASKS, SampleFacts, TurnSpan
+from truing.record.schema import (
+    LIST_COLUMNS,
+    ROUTES,
+    SAMPLE_SCALARS,
+    SCHEMA,
+    SUPPORT,
+    check_schema,
+    with_routes,
+)
+from truing.types.passes import PASS_COLUMNS, PASS_STREAMS, Passes
+from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.step_table import (
-    PASS_COLUMNS,
-    PASS_STREAMS,
-    SAMPLE_STREAMS,
-    Passes,
-    StepNumbers,
-    StepTable,
-    starts_of,
-)
+from truing.types.step_table import SAMPLE_STREAMS, StepNumbers, StepTable, if_any, starts_of
 from truing.types.token import Excluded, Origin, Support
 from truing.utils.jsonl import dump_json, floats_from_json
 from truing.utils.parse import parse_json
-
-SUPPORT = {"support_ids": (pa.int32(), torch.int32), "support_splits": (pa.int64(), torch.int64)}
-ROUTES = {  # flat, and their shape: layers, experts per token
-    "routes": (pa.int16(), torch.int16),
-    "routes_shape": (pa.int64(), torch.int64),
-}
-LIST_COLUMNS = {
-    "token_ids": (pa.int64(), torch.int64),
-    "origin": (pa.uint8(), torch.uint8),
-    "excluded": (pa.uint8(), torch.uint8),
-    **dict.fromkeys(MASKS, (pa.bool_(), torch.bool)),
-    **dict.fromkeys((*FLOAT_STREAMS, *PASS_STREAMS), (pa.float32(), torch.float32)),
-    **dict.fromkeys(PASS_COLUMNS, (pa.int64(), torch.int64)),
-    **SUPPORT,
-    **ROUTES,
-}
-SAMPLE_SCALARS = {  # scalars of ``SampleFacts``
-    "sample_id": pa.string(),
-    "rollout_id": pa.string(),
-    "group_id": pa.string(),
-    "task_id": pa.string(),
-    "family": pa.string(),
-    "prompt_hash": pa.string(),
-    "prompt_length": pa.int64(),
-    "old_source": pa.string(),
-    "reward": pa.float64(),
-    "truncated": pa.bool_(),
-    "bootstrap_value": pa.float64(),
-    "text": pa.string(),
-    "status": pa.string(),
-    "ended_by": pa.string(),
-    "error": pa.string(),
-}
-TURN = pa.struct(
-    {
-        "start": pa.int64(),
-        "end": pa.int64(),
-        "finish_reason": pa.string(),
-        "sampler_version": pa.int64(),
-        "weight_digest": pa.string(),
-        "reward": pa.float64(),
-        "call": pa.int64(),
-    }
-)
-JSON_COLUMNS = ("sampling_params", "reward_parts", "messages", "outcome")
-SCHEMA = pa.schema(
-    {
-        "stage": pa.string(),
-        "step": pa.int64(),
-        **SAMPLE_SCALARS,
-        **dict.fromkeys(JSON_COLUMNS, pa.string()),
-        "turns": pa.list_(TURN),
-        **{name: pa.list_(arrow) for name, (arrow, _) in LIST_COLUMNS.items()},
-    }
-)
-
-SCHEMA_WITHOUT_ROUTES = pa.schema([field for field in SCHEMA if field.name not in ROUTES])
 
 
 def warm_up() -> None:
@@ -123,21 +62,6 @@ def decode(data: bytes) -> pa.Table:
     return with_routes(table)
 
 
-def check_schema(schema: pa.Schema) -> None:
-    """Raise ValueError unless a file has the columns of rows, with routes or without."""
-    if not (schema.equals(SCHEMA) or schema.equals(SCHEMA_WITHOUT_ROUTES)):
-        raise ValueError("its columns are those of another version of Truing, or of no run")
-
-
-def with_routes(table: pa.Table) -> pa.Table:
-    """Return a table with all columns: null for routes that its file does not have."""
-    for name in ROUTES:
-        if name not in table.schema.names:
-            field = SCHEMA.field(name)
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table
-
-
 def table_of(step: StepTable) -> pa.Table:
     """Return the samples of a step as an Arrow table, a row each."""
     samples, passes = step.samples, step.passes
@@ -162,13 +86,14 @@ def table_of(step: StepTable) -> pa.Table:
         "routes_shape": [None if each is None else torch.tensor(each.shape[1:]) for each in routes],
     }
     of_passes = [n * number for n, number in zip(step.lengths, count, strict=True)]
-    kinds = ((SAMPLE_STREAMS, step.lengths), (PASS_STREAMS, of_passes), (PASS_COLUMNS, count))
+    lengths = dict.fromkeys(SAMPLE_STREAMS, step.lengths) | dict.fromkeys(PASS_STREAMS, of_passes)
+    lengths |= dict.fromkeys(PASS_COLUMNS, count)
     flat = {**step.streams, **passes.streams, **{name: getattr(passes, name) for name in PASS_COLUMNS}}
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
     arrays |= {name: _ragged_column(tensors, LIST_COLUMNS[name]) for name, tensors in ragged.items()}
-    for name, lengths in ((name, lengths) for names, lengths in kinds for name in names):
+    for name, each in lengths.items():
         arrays[name] = (
-            _list_column(flat[name], lengths, LIST_COLUMNS[name])
+            _list_column(flat[name], each, LIST_COLUMNS[name])
             if name in flat
             else pa.nulls(len(samples), SCHEMA.field(name).type)
         )
@@ -208,8 +133,8 @@ def step_table_of(table: pa.Table, numbers: StepNumbers) -> StepTable:
         starts=starts_of(lengths),
         streams={name: stream for name, stream in streams.items() if stream is not None},
         passes=passes,
-        supports=[] if all(each is None for each in supports) else supports,
-        routes=[] if all(each is None for each in routes) else routes,
+        supports=if_any(supports),
+        routes=if_any(routes),
     )
 
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from truing.errors import RecordError
 from truing.record.digest import content_digest
 from truing.record.index import Index, SegmentRef, decode_index
-from truing.record.segments import SCHEMA, decode, step_table_of
+from truing.record.schema import SCHEMA
+from truing.record.segments import decode, step_table_of
 from truing.record.step_line import StepLine
 from truing.types.step_table import StepTable
 from truing.utils.atomic_files import sha256

@@ -141,17 +141,17 @@ def demonstrated(chat: Chat, conversation: Conversation, message: AssistantMessa
     dialogue = conversation.dialogue
     chat = chat.with_variables(dialogue.template_kwargs)
     try:
-        return _demonstration(encode_reply(chat, dialogue.messages, message, dialogue.tools))
+        return demonstrated_ids(encode_reply(chat, dialogue.messages, message, dialogue.tools))
     except DataError as error:
         raise error.of(conversation.task.where) from error
 
 
 def _rest_of(text: DemonstratedText) -> Completion:
     """Return the ids of a text after its context, as one turn."""
-    return _demonstration(torch.tensor(text.token_ids[text.context :]))
+    return demonstrated_ids(torch.tensor(text.token_ids[text.context :]))
 
 
-def _demonstration(ids: Tensor) -> Completion:
+def demonstrated_ids(ids: Tensor) -> Completion:
     """Return ids [L] as a demonstrated turn."""
     origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
     return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)

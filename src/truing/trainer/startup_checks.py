@@ -6,8 +6,7 @@ from truing.algos import ALGORITHMS
 from truing.algos.grpo import missing_turn_rewards
 from truing.chat import Chat
 from truing.chat.dropped_content import check_reply_written
-from truing.checks import CheckReport, CheckResult, Finding, check_tasks, evenly_spaced
-from truing.checks.result import check_result
+from truing.checks import CheckReport, check_tasks, evenly_spaced
 from truing.checks.trial_episodes import demonstration_turns, run_trial
 from truing.config import GrpoConfig, PolicyStage, Recipe
 from truing.errors import DataError, ModelError
@@ -62,15 +61,6 @@ def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
                 check_reply_written(rendered_by, task.messages, reply, task.tools)
             except DataError as error:
                 raise error.of(task.where or f"task {task.task_id}") from error
-
-
-def demonstrations_result(chat: Chat, tasks: Sequence[Task]) -> CheckResult:
-    """Return the same as a check: what would stop a run is its finding."""
-    try:
-        check_demonstrations(chat, tasks)
-    except DataError as error:
-        return check_result(len(tasks), [Finding.from_error("training tasks", error)])
-    return check_result(len(tasks), ())
 
 
 def task_report(context: EpisodeContext, *splits: Sequence[Task], shaping: Sequence[str] = ()) -> CheckReport:

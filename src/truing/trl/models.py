@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from peft import PeftModel
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from truing.chat.apply_template import unread_variables
 from truing.errors import ModelError
@@ -30,6 +30,18 @@ def model_name(model: Any) -> str:
     """Return the name of a model, for the default of ``output_dir``."""
     name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "") or "model"
     return str(name).rstrip("/").split("/")[-1]
+
+
+def source_of(model: str | PreTrainedModel) -> str:
+    """Return the name or folder of a model, or that which an object was loaded from."""
+    return model if isinstance(model, str) else model.config._name_or_path
+
+
+def model_type(model: str | PreTrainedModel) -> str:
+    """Return the type of a model, as its config names it."""
+    if not isinstance(model, str):
+        return model.config.model_type
+    return AutoConfig.from_pretrained(resolve_model(model), trust_remote_code=False).model_type
 
 
 def check_model(model: Any) -> None:
@@ -57,7 +69,7 @@ def model_folder(model: str | PreTrainedModel, tokenizer: Any, folder: Path) -> 
     model.save_pretrained(folder)
     share_weights(*folder.glob("*.safetensors"))
     if tokenizer is None:
-        tokenizer = load_tokenizer(resolve_model(model.config._name_or_path))
+        tokenizer = load_tokenizer(resolve_model(source_of(model)))
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -86,6 +98,17 @@ def tokenizer_of(name: str, revision: str | None, given: Any) -> PreTrainedToken
             remedy="pass the model as an object: it is saved with processing_class",
         )
     return given
+
+
+def new_tokens(model: str | PreTrainedModel, tokenizer: Any) -> list[str]:
+    """Return the tokens of a model object that its original does not have; none of a name."""
+    if isinstance(model, str):
+        return []
+    try:
+        original = load_tokenizer(resolve_model(source_of(model))).get_vocab()
+    except ModelError:  # a model made in the script has no original
+        return []
+    return [token for token in tokenizer.get_added_vocab() if token not in original]
 
 
 def read_variables(

@@ -1,14 +1,17 @@
 """TRL's trainers with a policy loss: GRPO and RLOO."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from transformers import PreTrainedModel
 
-from truing.errors import DataError, RewardError
+from truing.api import evaluate
+from truing.errors import DataError, RecordError, RewardError
 from truing.trl.arguments.batches import Batches, sampled_batches
 from truing.trl.arguments.config_base import TrlConfig
 from truing.trl.arguments.configs import GRPOConfig, RLOOConfig
+from truing.trl.arguments.named_keys import UNTRAINED
 from truing.trl.arguments.objective import gates, grpo_tables, rloo_tables
 from truing.trl.arguments.problems import Problems
 from truing.trl.arguments.processes import RANKS
@@ -18,6 +21,7 @@ from truing.trl.data.reward_models import RewardModel
 from truing.trl.data.rewards import TAKEN, BatchFunction, Scorer, function_name, rewards_of
 from truing.trl.data.rows import Row, check_last_role, columns_of, rows_of
 from truing.trl.data.tools import factories_of, tools_given
+from truing.trl.state import eval_metrics
 from truing.trl.trainer import TrlTrainer
 
 Tables = Callable[[TrlConfig, Batches, Problems], dict[str, Any]]
@@ -143,13 +147,39 @@ class PolicyTrainer(TrlTrainer):
         env.rewards = rewards_of(scorer, [*map(float, weights), *[1.0] * len(owners)])
         return scorer
 
-    def _eval_table(self) -> dict[str, Any]:
-        args = self.args
-        return {
-            "tasks": self.eval_count,
-            "samples": args.num_generations_eval or args.num_generations,
-            "temperature": args.temperature,
-        }
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return the metrics of the newest weights on the trainer's ``eval_dataset``, with an interval."""
+        if eval_dataset is not None or not self.eval_count:
+            raise RecordError(
+                "evaluate() evaluates the eval_dataset of the trainer",
+                got="none" if eval_dataset is None else "another data set",
+                remedy="pass it as eval_dataset to the trainer",
+            )
+        if self.run is None:
+            self._write_inputs()
+        samples = self.args.num_generations_eval or self.args.num_generations
+        table = {"tasks": self.eval_count, "samples": samples, "temperature": self.args.temperature}
+        overrides = [f"eval.{key}={json.dumps(value)}" for key, value in table.items()]
+        target = self.run or self.output / UNTRAINED
+        best = self._best() if self.run else None
+        place = {"step": best.step, "stage": best.stage} if best else {}
+        with self._naming_arguments():
+            found = evaluate(target, overrides=overrides, **place, env=self.env, trust=True)  # its own run
+        estimate = found.estimate()
+        bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+        metrics = eval_metrics(bounds, found.parts)
+        return self._evaluated(
+            {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
+        )
+
+    def _log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Append a column of a reward function to ``log_extra.jsonl`` of the run."""
+        if self.run is not None:
+            with (self.run / "log_extra.jsonl").open("a", encoding="utf-8") as file:
+                line = {"step": self.state.global_step, column: list(values)}
+                file.write(json.dumps(line, default=str) + "\n")
 
 
 class GRPOTrainer(PolicyTrainer):

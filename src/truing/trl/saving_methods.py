@@ -13,6 +13,7 @@ from truing.models.export import export
 from truing.trl import card
 from truing.trl.arguments.config_base import TrlConfig
 from truing.trl.arguments.processes import Accelerator
+from truing.trl.models import source_of
 from truing.trl.run_directory import best_checkpoint
 
 
@@ -50,8 +51,7 @@ class SavingMethods:
         if not self.accelerator.is_main_process:
             return
         name = model_name or self.args.hub_model_id or self.output.resolve().name
-        given = self._given
-        model = given if isinstance(given, str) else given.config._name_or_path
+        model = source_of(self._given)
         card.write_card(self._trained(), self.output, name, model, version("truing"), dataset_name)
 
     def push_to_hub(

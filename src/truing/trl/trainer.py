@@ -1,27 +1,24 @@
 """What TRL's trainers share here: a recipe is built from the arguments, and ``truing.train`` runs it."""
 
 import inspect
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from transformers import AutoConfig
 from transformers.trainer_utils import TrainOutput
 
 from truing.analysis.script_arguments import write_arguments
 from truing.analysis.train_result import TrainResult
-from truing.api import evaluate, train
+from truing.api import train
 from truing.config import Recipe, resolve, to_toml
 from truing.distributed.ranks import join
 from truing.envs.base import Env
-from truing.errors import InvalidValueError, ModelError, RecordError
+from truing.errors import InvalidValueError, RecordError
 from truing.learner.restore import restore_policy
-from truing.models.load import available_device, load_tokenizer
+from truing.models.load import available_device
 from truing.models.new_tokens import new_tokens_note
-from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
 from truing.trainer.go_back import go_back
@@ -39,14 +36,17 @@ from truing.trl.models import (
     check_model,
     model_folder,
     model_name,
+    model_type,
+    new_tokens,
     raw_template,
     read_variables,
+    source_of,
     tokenizer_of,
 )
 from truing.trl.run_directory import checkpoint_named, print_end, run_directory
 from truing.trl.saving_methods import SavingMethods
 from truing.trl.script_methods import ScriptMethods, check_overridden
-from truing.trl.state import RunState, check_callbacks, eval_metrics
+from truing.trl.state import RunState, check_callbacks
 
 T = TypeVar("T")
 
@@ -121,12 +121,11 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         models = model_table(args, self.problems)
         name = model if isinstance(model, str) else str(self.output / "model")
         if peft_config is not None:
-            tables = {**tables, "lora": lora_table(peft_config, self._model_type(), self.problems)}
+            tables = {**tables, "lora": lora_table(peft_config, model_type(model), self.problems)}
         common = common_tables(args, batches, RANKS, self.problems)
         self.problems.raise_if_any(f"{self.algorithm}Trainer")
-        source = model if isinstance(model, str) else model.config._name_or_path
         if isinstance(model, str) or processing_class is None:
-            self.processing_class = tokenizer_of(source, models.get("revision"), processing_class)
+            self.processing_class = tokenizer_of(source_of(model), models.get("revision"), processing_class)
         else:
             self.processing_class = processing_class
         if text:
@@ -148,19 +147,6 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self._state.processing_class = self.processing_class
         self._given_args, self._built = args.to_dict(), True
         self._state.call("on_init_end")
-
-    def _note_new_tokens(self) -> None:
-        """Note the tokens of a model object that its original does not have, if an adapter is trained."""
-        if isinstance(self._given, str) or not self.recipe.lora:
-            return
-        try:
-            original = load_tokenizer(resolve_model(self._given.config._name_or_path)).get_vocab()
-        except ModelError:  # a model made in the script has no original
-            return
-        if new := [token for token in self.processing_class.get_added_vocab() if token not in original]:
-            note = new_tokens_note(new)
-            # those of a script are made here, and take more notes
-            self.env.notes = [*self.env.notes, note]  # pyright: ignore[reportAttributeAccessIssue]
 
     def _continue(self, run: Path) -> None:
         """Prepare to continue a run; a subclass whose data hold what the run recorded reads it here."""
@@ -190,7 +176,9 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         self.run = run_directory(self.output, resume)
         if resume:
             self._continue(self.run)
-        self._note_new_tokens()
+        if self.recipe.lora and (new := new_tokens(self._given, self.processing_class)):
+            # those of a script are made here, and take more notes
+            self.env.notes = [*self.env.notes, new_tokens_note(new)]  # pyright: ignore[reportAttributeAccessIssue]
         if not resume:
             self._on_first("checkpoint folders", lambda: remove_folders(self.output))
         self._state.reset(self.run)
@@ -230,27 +218,8 @@ class TrlTrainer(SavingMethods, ScriptMethods):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Return the metrics of the newest weights on the trainer's ``eval_dataset``, with an interval."""
-        if eval_dataset is not None or not self._eval_table()["tasks"]:
-            raise RecordError(
-                "evaluate() evaluates the eval_dataset of the trainer",
-                got="none" if eval_dataset is None else "another data set",
-                remedy="pass it as eval_dataset to the trainer",
-            )
-        if self.run is None:
-            self._write_inputs()
-        overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
-        target = self.run or self.output / UNTRAINED
-        best = self._best() if self.run else None
-        place = {"step": best.step, "stage": best.stage} if best else {}
-        with self._naming_arguments():
-            found = evaluate(target, overrides=overrides, **place, env=self.env, trust=True)  # its own run
-        estimate = found.estimate()
-        bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
-        metrics = eval_metrics(bounds, found.parts)
-        return self._evaluated(
-            {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
-        )
+        """Return the metrics of the newest weights on an evaluation data set; a subclass computes them."""
+        raise NotImplementedError
 
     def _evaluated(self, metrics: dict[str, float]) -> dict[str, float]:
         """Log the metrics of an evaluation, and return them."""
@@ -259,17 +228,6 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def end(self) -> None:
         """End nothing: trackers and processes end with ``train()``."""
-
-    def _eval_table(self) -> dict[str, Any]:
-        """Return ``[eval]`` of ``evaluate()``; a subclass with its own ``evaluate()`` has none."""
-        raise NotImplementedError
-
-    def _log_extra(self, column: str, values: Sequence[Any]) -> None:
-        """Append a column of a reward function to ``log_extra.jsonl`` of the run."""
-        if self.run is not None:
-            with (self.run / "log_extra.jsonl").open("a", encoding="utf-8") as file:
-                line = {"step": self.state.global_step, column: list(values)}
-                file.write(json.dumps(line, default=str) + "\n")
 
     def _on_first(self, what: str, compute: Callable[[], T]) -> T:
         """Return on all processes what ``compute`` returns on the first, once it has returned there."""
@@ -288,19 +246,23 @@ class TrlTrainer(SavingMethods, ScriptMethods):
         if not isinstance(self._given, str) and self.run is None:
             model_folder(self._given, self.processing_class, folder)
 
-    def _events(self, run: Path) -> AbstractContextManager[EventCallback]:
-        """Return a context with the callback of the run's events, which also shows progress."""
+    @contextmanager
+    def _events(self, run: Path) -> Iterator[EventCallback]:
+        """Within the block the callback of the run's events, which also shows progress."""
+        with nullcontext() if self.args.disable_tqdm else ProgressDisplay(run) as show:
 
-        def on_event(kind: str, facts: Mapping[str, Any]) -> Any:
-            if kind == "learner":
-                config = type(self.args).__name__
-                arguments = carried_arguments(config, self.recipe, self.batches.optimizer_steps)
-                write_arguments(run, config, arguments)
-            if kind == "checkpoint":  # before on_save, whose callbacks write there
-                write_folders(self.output, run, facts["name"], self.batches.optimizer_steps, self.state)
-            return self._state.on_event(kind, facts)
+            def on_event(kind: str, facts: Mapping[str, Any]) -> Any:
+                if show is not None:
+                    show(kind, facts)
+                if kind == "learner":
+                    config = type(self.args).__name__
+                    arguments = carried_arguments(config, self.recipe, self.batches.optimizer_steps)
+                    write_arguments(run, config, arguments)
+                if kind == "checkpoint":  # before on_save, whose callbacks write there
+                    write_folders(self.output, run, facts["name"], self.batches.optimizer_steps, self.state)
+                return self._state.on_event(kind, facts)
 
-        return nullcontext(on_event) if self.args.disable_tqdm else _shown(run, on_event)
+            yield on_event
 
     def _take_weights(self) -> None:
         """Give the trained weights to the model object that was passed, or load the trained model."""
@@ -312,23 +274,3 @@ class TrlTrainer(SavingMethods, ScriptMethods):
             self.model = policy
         else:
             self._given.load_state_dict(policy.state_dict())
-
-    def _model_type(self) -> str:
-        config = (
-            AutoConfig.from_pretrained(resolve_model(self._given), trust_remote_code=False)
-            if isinstance(self._given, str)
-            else self._given.config
-        )
-        return config.model_type
-
-
-@contextmanager
-def _shown(run: Path, callback: EventCallback) -> Iterator[EventCallback]:
-    """Show events, and pass them on."""
-    with ProgressDisplay(run) as show:
-
-        def both(kind: str, facts: Mapping[str, Any]) -> Any:
-            show(kind, facts)
-            return callback(kind, facts)
-
-        yield both

@@ -6,42 +6,24 @@ validate. A missing value is absent or NaN.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from truing.types.facts import Facts
+from truing.types.passes import NO_PASSES, Passes
 from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, SampleFacts
 from truing.types.token import Origin, Support
 
+T = TypeVar("T")
+
 SAMPLE_STREAMS = ("token_ids", "origin", "excluded", *MASKS, *FLOAT_STREAMS)
 """Streams of the N tokens of all samples."""
-
-PASS_STREAMS = (
-    "new_logprob",
-    "entropy",
-    "raw_entropy",
-    "token_gradient",
-    "entropy_gradient",
-    "new_value",
-    "value_gradient",
-)
-"""Streams of the M tokens of all passes.
-
-``new_logprob``: nats, by the weights before the optimizer step, under the sampling parameters; ``entropy``:
-nats, of the sampling distribution; ``raw_entropy``: nats, of the model's own; ``token_gradient``:
-−∂loss/∂logprob, > 0 raises the token's probability; ``entropy_gradient``: −∂loss/∂entropy, if some loss
-term reads entropies; ``new_value``: of the critic, reward units; ``value_gradient``: −∂loss/∂value.
-"""
-
-
-PASS_COLUMNS = ("optimizer_step", "micro_batch", "rank")
-"""Where each pass of a sample was computed."""
 
 
 @dataclass(frozen=True)
@@ -59,70 +41,6 @@ class StepNumbers:
     def only_numbers(self) -> "StepNumbers":
         """These numbers alone."""
         return StepNumbers(**{item.name: getattr(self, item.name) for item in fields(StepNumbers)})
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Passes:
-    """P passes, by sample and then by optimizer step: one sample in one optimizer step each.
-
-    With inner epochs a sample has several. A sample of a minibatch that has no gradient in any loss term is
-    not computed: its micro-batch and rank are −1, and its numbers NaN.
-    """
-
-    sample: Tensor  # [P] int64, index into the samples of the step
-    optimizer_step: Tensor  # [P] int64, within the step
-    micro_batch: Tensor  # [P] int64, within the optimizer step
-    rank: Tensor  # [P] int64
-    streams: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])  # PASS_STREAMS: [M]
-
-    def __len__(self) -> int:
-        return len(self.sample)
-
-    @classmethod
-    def one_each(cls, samples: int, streams: Mapping[str, Tensor], optimizer_step: int = 0) -> "Passes":
-        """Return one pass of each sample, all in one optimizer step and one micro-batch, with streams [N]."""
-        index_P = torch.arange(samples)
-        zero_P = torch.zeros_like(index_P)
-        return cls(
-            sample=index_P,
-            optimizer_step=zero_P + optimizer_step,
-            micro_batch=zero_P,
-            rank=zero_P,
-            streams=streams,
-        )
-
-    def select(self, chosen_P: Tensor, lengths: Sequence[int]) -> "Passes":
-        """Return some of the passes, [P] bool; ``lengths`` are those of all samples."""
-        token_M = chosen_P.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)[self.sample])
-        return Passes(
-            sample=self.sample[chosen_P],
-            optimizer_step=self.optimizer_step[chosen_P],
-            micro_batch=self.micro_batch[chosen_P],
-            rank=self.rank[chosen_P],
-            streams={name: stream_M[token_M] for name, stream_M in self.streams.items()},
-        )
-
-    @cached_property
-    def sample_list(self) -> list[int]:
-        """The sample of each pass."""
-        return list(map(int, self.sample))
-
-    @cached_property
-    def epoch(self) -> Tensor:
-        """How many earlier passes the sample has in the step: [P] int64."""
-        place_P = torch.arange(len(self))
-        return place_P - torch.searchsorted(self.sample, self.sample)
-
-    @cached_property
-    def is_last(self) -> Tensor:
-        """Whether it is the sample's last pass in the step: [P] bool."""
-        is_last_P = torch.ones(len(self), dtype=torch.bool)
-        is_last_P[:-1] = self.sample[1:] != self.sample[:-1]
-        return is_last_P
-
-
-NO_PASSES = Passes.one_each(0, {})
-NOTHING = torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,7 +100,7 @@ class StepTable(StepNumbers):
     def tokens(self) -> Mapping[str, Tensor]:
         """All streams of the N tokens: of a pass that of each sample's last one, NaN without a pass."""
         passes = self.passes
-        index_M = pass_index(self.starts, passes)
+        index_M = _token_index(self.starts, passes.sample_list)
         chosen_M = passes.is_last.repeat_interleave(
             torch.tensor(self.lengths, dtype=torch.int64)[passes.sample]
         )
@@ -226,7 +144,7 @@ class StepTable(StepNumbers):
         found_N = torch.full((len(self.sample_of_token),), math.nan, dtype=torch.float64)
         if name in self.passes.streams:
             first = self.passes.select(self.passes.optimizer_step == 0, self.lengths)
-            found_N[pass_index(self.starts, first)] = first.streams[name].double()
+            found_N[_token_index(self.starts, first.sample_list)] = first.streams[name].double()
         return found_N
 
     def slices(self) -> Iterator[tuple[int, SampleFacts, slice]]:
@@ -252,7 +170,7 @@ class StepTable(StepNumbers):
         samples = [index for index, chosen in zip(passes.sample_list, chosen_P, strict=True) if chosen]
         places = {index: place for place, index in enumerate(dict.fromkeys(samples))}
         chosen = passes.select(chosen_P, self.lengths)
-        token_N = torch.cat([torch.arange(self.starts[i], self.starts[i + 1]) for i in places] or [NOTHING])
+        token_N = _token_index(self.starts, places)
         return replace(
             self,
             samples=[self.samples[i] for i in places],
@@ -280,17 +198,15 @@ def starts_of(lengths: Sequence[int]) -> list[int]:
     return [0, *accumulate(lengths)]
 
 
-def pass_index(starts: Sequence[int], passes: Passes) -> Tensor:
-    """Return the place among the N tokens of each of the M tokens of passes: [M] int64."""
-    return torch.cat([torch.arange(starts[i], starts[i + 1]) for i in passes.sample_list] or [NOTHING])
+def _token_index(starts: Sequence[int], samples: Iterable[int]) -> Tensor:
+    """Return the place among the N tokens of each token of some samples, one after the other: int64."""
+    places = [torch.arange(starts[i], starts[i + 1]) for i in samples]
+    return torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
 
 
-def sample_streams(samples: Sequence[Sample]) -> dict[str, Tensor]:
-    """Return the streams of samples, one after the other: [N]; without those of which no number is known."""
-    if not samples:
-        return {}
-    streams = {name: torch.cat([getattr(sample, name) for sample in samples]) for name in SAMPLE_STREAMS}
-    return {name: stream_N for name, stream_N in streams.items() if is_known(stream_N)}
+def if_any(values: list[T | None]) -> list[T | None]:
+    """Return the values of samples; an empty list if no sample has one."""
+    return [] if all(each is None for each in values) else values
 
 
 def is_known(stream: Tensor) -> bool:
@@ -302,13 +218,14 @@ def table_of_samples(
     numbers: StepNumbers, samples: Sequence[Sample], passes: Passes = NO_PASSES
 ) -> StepTable:
     """Return the step with these numbers, samples and passes."""
-    supports, routes = ([getattr(sample, name) for sample in samples] for name in ("support", "routes"))
+    names = SAMPLE_STREAMS if samples else ()
+    streams = {name: torch.cat([getattr(sample, name) for sample in samples]) for name in names}
     return StepTable(
         **vars(numbers.only_numbers),
         samples=samples,
         starts=starts_of([len(sample) for sample in samples]),
-        streams=sample_streams(samples),
+        streams={name: stream_N for name, stream_N in streams.items() if is_known(stream_N)},
         passes=passes,
-        supports=[] if all(each is None for each in supports) else supports,
-        routes=[] if all(each is None for each in routes) else routes,
+        supports=if_any([sample.support for sample in samples]),
+        routes=if_any([sample.routes for sample in samples]),
     )

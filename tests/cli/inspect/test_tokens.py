@@ -18,10 +18,11 @@ from truing.cli.inspect.token_table import escape_token, render, token_table, to
 from truing.cli.inspect.tokens import tokens
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, RunWriter
+from truing.types.passes import Passes
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
-from truing.types.step_table import Passes, StepNumbers, StepTable, table_of_samples
+from truing.types.step_table import StepNumbers, StepTable, table_of_samples
 from truing.types.token import Origin
 
 NAN = float("nan")

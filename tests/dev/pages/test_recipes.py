@@ -7,9 +7,8 @@ import pytest
 from folders import ROOT
 
 from dev.pages.recipes import EXAMPLE, page
-from truing.api import env_from_recipe
 from truing.config import dotted_keys, load_recipe, resolve
-from truing.envs import ENVS
+from truing.envs import ENVS, env_from_recipe
 
 
 def test_the_committed_page_is_made_of_the_code():

@@ -10,7 +10,8 @@ from truing.doctor.example_steps import GRPO_SETUP, example_step, with_optimizer
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.report.family_summary import distribution_text
 from truing.doctor.report.first_steps import SHOWN_CHARACTERS, boundary_lines
-from truing.types.step_table import PASS_STREAMS, Passes, StepNumbers, starts_of
+from truing.types.passes import PASS_STREAMS, Passes
+from truing.types.step_table import StepNumbers, starts_of
 from truing.types.token import Origin
 
 NAN = float("nan")

@@ -5,9 +5,9 @@ import torch
 from recorded import samples_of
 
 import truing
-from truing.api import env_from_recipe
 from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.engines.open_engine import open_engine
+from truing.envs import env_from_recipe
 from truing.models.digest import digest
 from truing.models.lora import add_lora
 from truing.record import RunReader

@@ -12,9 +12,9 @@ import truing
 from dev.faults.fake_vllm.threads import StartedThread, fake_vllm
 from dev.faults.fault import patched
 from dev.faults.planted import FAULTS
-from truing.api import env_from_recipe
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
+from truing.envs import env_from_recipe
 from truing.errors import EngineError, PublicationError
 from truing.models.resolve import resolve_model
 from truing.record import RunReader

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
-from truing.api import env_from_recipe
+from truing.envs import env_from_recipe
 from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE, baseline_of, resolve_arm
 from truing.lab.stats import e_process

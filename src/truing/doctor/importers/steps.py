@@ -17,7 +17,8 @@ from truing.doctor.importers.unused_columns import NOT_OF_STEPS, why_unused
 from truing.doctor.importers.verl_dumps import reward_metrics
 from truing.doctor.rules.opt015 import must_be_finite
 from truing.errors import RecordError
-from truing.types.step_table import Passes, StepTable
+from truing.types.passes import Passes
+from truing.types.step_table import StepTable
 
 STAGE = "train"
 """A foreign log is one stage."""

@@ -25,7 +25,6 @@ docs/scale.md
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -34,7 +33,7 @@ from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, with_ranks
 from truing.doctor.oracle.token_gradients import expected_token_gradients, kl_rounding, near_bound
 from truing.doctor.rule import Rule, has_gradient
-from truing.doctor.token_places import optimizer_steps_text
+from truing.doctor.token_places import claims_of_first
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-3
@@ -88,11 +87,7 @@ def _share(
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim one factor for all tokens of each rank, if it is that of its share, or differs between ranks."""
-    steps = measure(step)
-    claims = [list(_claims(shares)) for shares in steps]
-    where = optimizer_steps_text(claims)
-    for claim in next(filter(None, claims), []):
-        yield replace(claim, what=claim.what + where)
+    yield from claims_of_first([list(_claims(shares)) for shares in measure(step)])
 
 
 def _claims(shares: list[Share]) -> Iterator[Claim]:

@@ -32,9 +32,10 @@ from truing.doctor.example_steps import example_step, with_optimizer_steps, with
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import places
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.passes import PASS_STREAMS, Passes
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
-from truing.types.step_table import PASS_STREAMS, Passes, starts_of
+from truing.types.step_table import starts_of
 from truing.types.token import Excluded, Origin
 from truing.utils.format import with_count
 

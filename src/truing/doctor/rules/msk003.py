@@ -45,7 +45,7 @@ from truing.doctor.oracle.token_gradients import (
     near_bound,
 )
 from truing.doctor.rule import Rule, has_gradient, has_policy_loss
-from truing.doctor.token_places import Places, optimizer_steps_text, places
+from truing.doctor.token_places import Places, claims_of_first, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import with_count
@@ -152,11 +152,7 @@ def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compa
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference beyond rounding; the first optimizer step with one names the fault."""
-    steps = measure(step)
-    claims = [list(_claims(measured)) for measured in steps]
-    where = optimizer_steps_text(claims)
-    for claim in next(filter(None, claims), []):
-        yield replace(claim, what=claim.what + where)
+    yield from claims_of_first([list(_claims(measured)) for measured in measure(step)])
 
 
 def _claims(measured: Measured) -> Iterator[Claim]:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from truing.errors import RecordError
 from truing.types.facts import Facts
+from truing.types.passes import PASS_STREAMS
 from truing.types.sample import FLOAT_STREAMS
-from truing.types.step_table import PASS_STREAMS
 from truing.types.token import Origin
 from truing.types.values import Count, Integer
 from truing.utils.format import shorten

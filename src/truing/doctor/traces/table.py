@@ -22,9 +22,10 @@ from truing.metrics.step import (
     value_metrics,
 )
 from truing.types.facts import Facts
+from truing.types.passes import PASS_COLUMNS, Passes
 from truing.types.sample import SampleFacts, TurnSpan
 from truing.types.status import FinishReason, Status
-from truing.types.step_table import PASS_COLUMNS, Passes, StepTable, starts_of
+from truing.types.step_table import StepTable, starts_of
 from truing.types.token import Origin
 
 LOGPROBS = ("sampler_logprob", "old_logprob", "ref_logprob")

@@ -8,16 +8,12 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence, Sized
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Setup, Step
-from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.facts.id_comparison import alignment_metric, compare_ids
 from truing.doctor.history import History
 from truing.doctor.live_doctor import stop_if_proven
@@ -27,17 +23,14 @@ from truing.doctor.traces.read import step_of
 from truing.doctor.traces.step_file import StepFile
 from truing.doctor.traces.write import TraceFolder
 from truing.doctor.verdict import Finding, Verdict
+from truing.integrations.trl.audited_trainer import AuditedTrainer
+from truing.integrations.trl.batches import Batches
 from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of
 from truing.integrations.trl.forward_check import plain_facts
 from truing.integrations.trl.gradient_check import gradient_sum_facts
+from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.optimizer_callback import OptimizerCallback
-from truing.integrations.trl.processes import (
-    EXAMPLES_NOT_CHECKED,
-    NOT_CHECKED,
-    averages_exactly,
-    holds_whole_weights,
-    ranks_of,
-)
+from truing.integrations.trl.processes import EXAMPLES_NOT_CHECKED, NOT_CHECKED, ranks_of
 from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_facts
 from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.sample_usage import Usage
@@ -45,7 +38,6 @@ from truing.integrations.trl.step_counts import StepCounts
 from truing.integrations.trl.vllm_engine import VllmEngine
 from truing.integrations.trl.wrap import wrapped
 from truing.measurements.audit_schedule import AUDITED_FAMILIES, AuditBudget
-from truing.types.batch_facts import Batch
 from truing.types.facts import Facts
 from truing.types.sampling_params import SamplingParams
 
@@ -58,7 +50,7 @@ AUDIT_SECONDS = 3.0
 """Seconds always allowed for each kind of audit, for short runs."""
 
 
-class Audit(ABC):
+class Audit(AuditedTrainer, ABC):
     """An audit of a trainer with its findings so far; ``str()`` is the report."""
 
     stage: ClassVar[str]
@@ -87,10 +79,11 @@ class Audit(ABC):
         self.diagnosis = Diagnosis(select_rules(select, ignore))
         self.trace = self.ranks.together("the folder of an audit", lambda: self._trace(out))
         self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
+        self.batches = Batches(self.example_counts)
         self.compares_examples = False  # set when training begins
-        self.last_tasks: set[str] = set()  # digests of the prompts of the last batch
-        self.last_examples: set[str] = set()  # and of its examples in the dataset
         self.history = History()
+        self.micro_batches: list[RecordedMicroBatch] = []  # since the last step
+        self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
         self.facts: dict[str, Any] = {}
         self.state: dict[str, Any] = {}  # what all ranks must share
         self.fixed_digests: dict[str, str] = {}  # of frozen and reference weights, as first seen
@@ -136,9 +129,9 @@ class Audit(ABC):
         return "RUN" if self.trace is None else str(self.trace.folder)
 
     @property
-    @abstractmethod
     def has_step(self) -> bool:
         """Whether there are micro-batches since the last step."""
+        return bool(self.micro_batches)
 
     @abstractmethod
     def rows(self, done: int) -> Rows:
@@ -147,27 +140,6 @@ class Audit(ABC):
     def examples(self, rows: Rows) -> dict[str, Example]:
         """Return the example of each row of this rank by the row's name."""
         return {}
-
-    def batch_fact(
-        self, rows: Sequence[tuple[str, Tensor, int]], number: int, drawn: int, examples: Collection[str]
-    ) -> Batch:
-        """Return the fact ``batch``; copies in the dataset are counted if the last batch had these tasks.
-
-        Args:
-            rows: name, ids [T] and prompt length of each row.
-            number: of the batch.
-            drawn: examples drawn for it.
-            examples: their digests.
-        """
-        tasks = {digest_of(ids[:length].tolist()) for _, ids, length in rows}
-        same_examples = set(examples) == self.last_examples
-        again, self.last_tasks, self.last_examples = tasks == self.last_tasks, tasks, set(examples)
-        alike = None
-        if again:  # of other examples: the trainer did not take the prompts of those that it drew
-            alike = self.example_counts.copies(examples) if same_examples else len(tasks)
-        return batch_fingerprint(
-            rows, number=number, tasks=tasks, drawn=drawn, alike=alike, total=self.dataset_size
-        )
 
     def usage(self) -> dict[int, Usage]:
         """Return how often this rank used the rows of each generation in the step."""
@@ -200,9 +172,13 @@ class Audit(ABC):
         norm = self.numbers.get("grad/norm", math.nan)
         return RankPart(rows, self.facts, state, norm, known, self.usage())
 
-    @abstractmethod
-    def reset(self) -> None:
-        """Drop the micro-batches of the last step."""
+    def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a forward and backward pass, then keep its micro-batches with their gradients."""
+        self.open_micro_batches = []  # drop those of a failed pass
+        out = real(*args, **kwargs)
+        self.micro_batches += [each.detached() for each in self.open_micro_batches]
+        self.open_micro_batches = []
+        return out
 
     def clip_grad_norm(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the gradient norm before clipping; not called if the trainer does not clip."""
@@ -215,8 +191,7 @@ class Audit(ABC):
         parts = self.ranks.gather_results("the rows of a step", lambda: self.part(done))
         findings = self.ranks.on_first("the diagnosis of a step", lambda: self._judge(done, parts))
         self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in findings)
-        self.facts, self.state = {}, {}
-        self.reset()
+        self.facts, self.state, self.micro_batches = {}, {}, []
         if self.stop:
             stop_if_proven(findings)
 
@@ -241,7 +216,7 @@ class Audit(ABC):
 
     def audit_step(self, done: int, clip_factor: float) -> None:
         """Audit before a step: a plain forward of some rows, and the clipped gradient of all rows."""
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        model = self.model
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
         with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward
@@ -273,53 +248,3 @@ class Audit(ABC):
         return self.has_step and (
             self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started)
         )
-
-    @property
-    def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
-        """Return a context manager of the reference model; None if there is none."""
-        return None
-
-    @property
-    def adds_noise(self) -> bool:
-        """Whether the trainer adds noise to embeddings."""
-        return bool(self.trainer.args.neftune_noise_alpha)
-
-    @property
-    def whole_weights(self) -> bool:
-        """Whether each rank holds all weights, so that a plain forward and digests need no other."""
-        return holds_whole_weights(self.trainer.accelerator)
-
-    @property
-    def gradient_is_sum(self) -> bool:
-        """Whether the whole gradient comes from the log-probabilities of all ranks, by a plain average."""
-        accelerator = self.trainer.accelerator
-        plain = accelerator.scaler is None and averages_exactly(accelerator)
-        return plain and not getattr(self.trainer, "aux_loss_enabled", False)
-
-    @property
-    def tokenizer(self) -> Any:
-        """Return the trainer's tokenizer, also within a processor."""
-        return getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
-
-    @property
-    def dataset_size(self) -> int | None:
-        """Return the size of the training dataset; None if it has no length."""
-        data = self.trainer.train_dataset
-        return len(data) if isinstance(data, Sized) else None
-
-    @property
-    def frozen_weights(self) -> dict[str, Tensor]:
-        """Return the weights that are not trained, by name."""
-        named = self.trainer.model.named_parameters()
-        return {name: weight for name, weight in named if not weight.requires_grad}
-
-    @property
-    def reference_weights(self) -> dict[str, Tensor]:
-        """Return the weights of a fixed reference, by name."""
-        return {}
-
-    @property
-    def parameters(self) -> dict[str, Tensor]:
-        """Return the trained weights, by name."""
-        named = self.trainer.model.named_parameters()
-        return {name: weight for name, weight in named if weight.requires_grad}

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from truing.doctor.forward_difference import MEAN_MULTIPLES
-from truing.doctor.oracle.draw_e_process import log_wealth_increments
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.doctor.oracle.forward import plain_distributions
 from truing.integrations.trl.forward_check import model_logits
-from truing.measurements.draw_audit import AUDITED_ROLLOUTS, drawn_tokens, tokens_of_rollout
+from truing.measurements.draw_audit import AUDITED_ROLLOUTS, add_gains, drawn_tokens, tokens_of_rollout
 from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import permutation
@@ -73,11 +72,7 @@ def draw_audit_facts(
             with random_rounding(model, i):
                 other_TV = torch.stack(plain_distributions(model_logits(model), row, places)).double().cpu()
             rounding = max(rounding, float((other_TV - tables[i]).abs().nan_to_num(0.0).max()))
-        for name, each in log_wealth_increments(
-            drawn_tokens([row], [(0, t) for t in places], tables[i], stop_ids)
-        ).items():
-            before = gains.get(name, [0.0] * len(each))
-            gains[name] = [a + b for a, b in zip(before, each, strict=True)]
+        add_gains(gains, drawn_tokens([row], [(0, t) for t in places], tables[i], stop_ids))
     facts: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
     if generation.rng_state is None or not tables:
         return facts

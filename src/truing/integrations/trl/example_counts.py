@@ -33,6 +33,11 @@ class ExampleCounts:
         columns = getattr(self.dataset, "column_names", None)
         return isinstance(self.dataset, Sized) and columns is not None and self.column in columns
 
+    @property
+    def size(self) -> int | None:
+        """The rows of the dataset; None if it has no length."""
+        return len(self.dataset) if isinstance(self.dataset, Sized) else None
+
     def __call__(self, digest: str) -> float:
         """Return how often the dataset has an example; inf if that is unknown."""
         if self.counts is None:

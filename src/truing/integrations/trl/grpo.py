@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from truing.doctor.evidence import Setup
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of
-from truing.integrations.trl.grpo_rows import GENERATION_KEY, loss_tokens, rows_of, unpadded
+from truing.integrations.trl.grpo_rows import GENERATION_KEY, ROW_KEY, loss_tokens, rows_of, unpadded
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.rank_parts import RankPart
 from truing.integrations.trl.rng_state import rng_preserved, rng_state_of
@@ -24,9 +23,6 @@ from truing.integrations.trl.setup import scoring_params, setup_of_grpo
 from truing.integrations.trl.vllm_engine import VllmEngine
 from truing.measurements.audit_budget import AuditBudget
 from truing.utils.rng import permutation
-
-ROW_KEY = "truing_row"
-"""Key added to the trainer's batch: identifies rows after shuffling and splitting."""
 
 GENERATION_STRIDE = 1 << 32
 """Difference between the first row numbers of two generations: a row number contains its generation."""
@@ -56,33 +52,20 @@ class GrpoAudit(Audit):
     example_column = "prompt"
     required_attributes = (*wrapped_methods, "importance_sampling_level")
 
-    def __init__(
-        self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
-    ) -> None:
+    declared: ClassVar[Callable[[Any], Setup]] = staticmethod(setup_of_grpo)
+    """Returns the declared settings of a trainer."""
+
+    def __init__(self, trainer: Any, **options: Any) -> None:
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer ids from the sampler
         self.rng_state: Tensor | None = None  # torch's, before sampling
-        self.current_generation: dict[str, Any] = {}
         self.generations_by_number: dict[int, dict[str, Any]] = {}  # from the last used one on
         self.usage_counter = UsageCounter(trainer.args, trainer.num_iterations)
         self.eval_prompts: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
-        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last step
-        self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
         self.generations = 0
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
-        setup, params = self.declared(trainer), scoring_params(trainer.args)
-        super().__init__(trainer, setup, params, stop=stop, out=out, select=select, ignore=ignore)
+        super().__init__(trainer, type(self).declared(trainer), scoring_params(trainer.args), **options)
         self.engine = VllmEngine(self) if trainer.use_vllm else None
-
-    @staticmethod
-    def declared(trainer: Any) -> Setup:
-        """Return the declared settings."""
-        return setup_of_grpo(trainer)
-
-    @property
-    def has_step(self) -> bool:
-        """Whether any micro-batch was trained on since the last step."""
-        return bool(self.micro_batches)
 
     @property
     def draws_by_torch(self) -> bool:
@@ -107,7 +90,7 @@ class GrpoAudit(Audit):
             return None
         if own is not None:
             return lambda: nullcontext(accelerator.unwrap_model(own))
-        return lambda: _reference_adapter(accelerator.unwrap_model(self.trainer.model))
+        return lambda: _reference_adapter(self.model)
 
     @property
     def reference_weights(self) -> dict[str, Tensor]:
@@ -161,10 +144,6 @@ class GrpoAudit(Audit):
             }
         return facts
 
-    def reset(self) -> None:
-        """Drop the micro-batches; the next step may have the same generation."""
-        self.micro_batches = []
-
     def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the ids that the sampler returns, and the RNG state before."""
         rng_state = rng_state_of(self.trainer.accelerator.device)
@@ -209,7 +188,7 @@ class GrpoAudit(Audit):
         if self.rewards is None or len(self.rewards) != total:
             return batch  # another trainer's rewards
         drawn = [rows for _, rows, _, _ in ranks if rows is not None]
-        self.current_generation = {
+        generation = {
             "number": self.generations,
             "drawn": list(chain.from_iterable(drawn)) if len(drawn) == self.ranks.size else None,
             "rewards": self.rewards,
@@ -220,56 +199,52 @@ class GrpoAudit(Audit):
             "sampler": (self.engine and self.engine.synced) or (self.trainer.state.global_step, ""),
             "pad": self.tokenizer.pad_token_id,
         }
-        self._keep_generation(
-            list(chain.from_iterable(rows for _, _, rows, _ in ranks)), range(first, first + count)
-        )
-        self._audit_draws(first, count)
+        rows = list(chain.from_iterable(rows for _, _, rows, _ in ranks))
+        self._keep_generation(generation, rows, range(first, first + count))
+        self._audit_draws(generation, first, count)
         first += self.generations * GENERATION_STRIDE
         self.generations += 1
         return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 
-    def _keep_generation(self, rows: Sequence[tuple[Tensor, Tensor]], own: Sequence[int]) -> None:
-        """Store the current generation, its fingerprint and its overlap with evaluation prompts.
+    def _keep_generation(
+        self, generation: dict[str, Any], rows: Sequence[tuple[Tensor, Tensor]], own: Sequence[int]
+    ) -> None:
+        """Store a generation, its fingerprint and its overlap with evaluation prompts.
 
         Args:
+            generation: what rows of it share.
             rows: prompt and answer ids of all ranks.
             own: numbers of the rows of this rank.
         """
-        number, last = self.generations, max(self.usage_counter.micro_batches_used, default=0)
-        self.generations_by_number = {
-            each: generation for each, generation in self.generations_by_number.items() if each >= last
-        }
-        self.generations_by_number[number] = self.current_generation
+        number, prompts = generation["number"], generation["prompts"]
         self.usage_counter.add_generation(number, own)
-        self.facts["batch"] = self.batch_fact(
+        known = self.generations_by_number | {number: generation}
+        self.generations_by_number = {each: known[each] for each in self.usage_counter.counts}
+        self.facts["batch"] = self.batches.fact(
             [(f"{number}.{i}", torch.cat(row), len(row[0])) for i, row in enumerate(rows)],
             number,
             len(rows) // self.trainer.num_generations,
-            list(map(digest_of, self.current_generation["prompts"])),
+            list(map(digest_of, prompts)),
         )
         if self.eval_prompts:
-            both = [
-                f"{number}.{i}"
-                for i, x in enumerate(self.current_generation["prompts"])
-                if repr(x) in self.eval_prompts
-            ]
+            both = [f"{number}.{i}" for i, x in enumerate(prompts) if repr(x) in self.eval_prompts]
             shared = {"trained": both[:3], "count": len(both), "declared": False}
             self.facts["held_out"] = shared | {"tasks": len(self.eval_prompts)}
 
-    def _audit_draws(self, first: int, count: int) -> None:
+    def _audit_draws(self, generation: dict[str, Any], first: int, count: int) -> None:
         """Audit the samples of this rank with the weights that sampled them, before any weight changes."""
-        drawn, elapsed = self.current_generation["drawn"], time.perf_counter() - self.started
+        drawn, elapsed = generation["drawn"], time.perf_counter() - self.started
         if drawn is None or not self.whole_weights or not self.draw_audit_budget.due(elapsed):
             return
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        model = self.model
         key = self.trainer.args.seed, self.trainer.state.global_step
         model.eval()
         with self.draw_audit_budget.timed(), self.trainer.accelerator.autocast():
-            generation = Generation(drawn[first : first + count], self.rng_state)
-            facts = draw_audit_facts(model, generation, self.sampling_params, self.setup.stop_ids or (), key)
+            own = Generation(drawn[first : first + count], self.rng_state)
+            facts = draw_audit_facts(model, own, self.sampling_params, self.setup.stop_ids or (), key)
             if replay := facts.get("replay"):
                 row, token = replay["where"]
-                replay["where"] = f"{self.current_generation['number']}.{first + int(row)}", token
+                replay["where"] = f"{generation['number']}.{first + int(row)}", token
             self.facts["audit"] = facts
         model.train()
 
@@ -295,15 +270,13 @@ class GrpoAudit(Audit):
         return out
 
     def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a forward and backward pass, then keep its micro-batches with their gradients."""
-        self.open_micro_batches = []  # drop those of a failed pass
-        out = real(*args, **kwargs)
-        for each in self.open_micro_batches:
+        """Keep the micro-batches of a pass, and count the use of their rows."""
+        before = len(self.micro_batches)
+        out = super().around_training_step(real, *args, **kwargs)
+        for each in self.micro_batches[before:]:
             self.usage_counter.add_micro_batch(
                 each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist()
             )
-        self.micro_batches += [each.detached() for each in self.open_micro_batches]
-        self.open_micro_batches = []
         return out
 
     def _total(self, by_function: Tensor) -> Tensor:

@@ -17,6 +17,10 @@ GENERATION_KEY = "truing_generated"
 """Key added to a micro-batch: samples, rewards, prompts and completions of its generation, by row."""
 
 
+ROW_KEY = "truing_row"
+"""Key added to the trainer's batch: identifies rows after shuffling and splitting."""
+
+
 def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, done: int) -> Rows:
     """Return the rows of micro-batches.
 
@@ -29,7 +33,7 @@ def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, done: int
     since = [done - micro.inputs[GENERATION_KEY]["version"] for micro in micro_batches]
     rows = Rows([], [], [], [], [], max(since))
     for index, micro in enumerate(micro_batches):
-        for b, number in enumerate(micro.inputs["truing_row"].tolist()):
+        for b, number in enumerate(micro.inputs[ROW_KEY].tolist()):
             row, streams, pairs = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY], since[index])
             rows.samples.append(row)
             rows.streams.append(streams)

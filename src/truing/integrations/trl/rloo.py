@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from truing.doctor.evidence import Setup
 from truing.integrations.trl.grpo import GrpoAudit
 from truing.integrations.trl.setup import setup_of_rloo
 
@@ -19,15 +18,11 @@ class RlooAudit(GrpoAudit):
 
     stage: ClassVar[str] = "rloo"
     required_attributes = (*GrpoAudit.wrapped_methods, "normalize_advantages")
+    declared = staticmethod(setup_of_rloo)
 
     def __init__(self, trainer: Any, **options: Any) -> None:
         self.scored: list[Tensor] = []  # of a generation: log-probabilities of the policy, of the reference
         super().__init__(trainer, **options)
-
-    @staticmethod
-    def declared(trainer: Any) -> Setup:
-        """Return the declared settings."""
-        return setup_of_rloo(trainer)
 
     @property
     def has_entropy_bonus(self) -> bool:

@@ -13,8 +13,8 @@ from torch import Tensor
 from truing.doctor.facts.id_comparison import IdPair
 from truing.doctor.traces.step_file import StepFacts, StepFile
 from truing.types.message import Message
+from truing.types.passes import PASS_STREAMS
 from truing.types.sample import FLOAT_STREAMS
-from truing.types.step_table import PASS_STREAMS
 from truing.types.token import Origin
 
 

@@ -47,6 +47,11 @@ WITHOUT_EFFECT = (
 """Keys of ``generation_kwargs`` that do not change the distribution of a token."""
 
 
+def tokenizer_of(trainer: Any) -> Any:
+    """Return the trainer's tokenizer, also within a processor."""
+    return getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+
+
 def scoring_params(args: Any) -> SamplingParams:
     """Return the sampling parameters of TRL's log-probabilities: the temperature only."""
     return SamplingParams(temperature=args.temperature, max_new_tokens=args.max_completion_length)
@@ -170,9 +175,8 @@ def setup_of_sft(trainer: Any) -> Setup:
     With ``average_tokens_across_devices = False`` it is declared as the mean over processes of their means.
     """
     args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
-    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
     ends = model.generation_config.eos_token_id
-    stops = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    stops = [tokenizer_of(trainer).eos_token_id, *(ends if isinstance(ends, list) else [ends])]
     return Setup(
         trainer="trl",
         algo="sft",
@@ -202,5 +206,5 @@ def _stop_ids(trainer: Any) -> tuple[int, ...]:
 
 def _bos(trainer: Any) -> int:
     """Return the BOS id, −1 if there is none."""
-    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
-    return -1 if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    bos = tokenizer_of(trainer).bos_token_id
+    return -1 if bos is None else bos

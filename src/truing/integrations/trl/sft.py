@@ -1,7 +1,6 @@
 """An audit of TRL's ``SFTTrainer``."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from truing.integrations.trl.base import Audit
@@ -34,14 +33,8 @@ class SftAudit(Audit):
         "training_step": "around_training_step",
     }
 
-    def __init__(
-        self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
-    ) -> None:
-        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last step
-        self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
-        super().__init__(
-            trainer, setup_of_sft(trainer), RAW, stop=stop, out=out, select=select, ignore=ignore
-        )
+    def __init__(self, trainer: Any, **options: Any) -> None:
+        super().__init__(trainer, setup_of_sft(trainer), RAW, **options)
         trainer._set_signature_columns_if_needed()
         own = tuple(trainer._signature_columns)
         added = {*TEXT_COLUMNS, trainer.args.dataset_text_field} - set(own)
@@ -50,11 +43,6 @@ class SftAudit(Audit):
         trainer.data_collator = RecordingCollator(trainer, self.tokenizer, unused)
         trainer.model.register_forward_hook(self.after_forward)
         self._backbone().register_forward_hook(self.after_backbone)
-
-    @property
-    def has_step(self) -> bool:
-        """Whether any micro-batch was trained on since the last step."""
-        return bool(self.micro_batches)
 
     def rows(self, done: int) -> Rows:
         """Return the rows of this rank since the last step."""
@@ -84,11 +72,7 @@ class SftAudit(Audit):
         ]
         number = self.trainer.state.global_step - 1
         tasks = [digest_of(ids.tolist()) for _, ids, _ in named]
-        return {"batch": self.batch_fact(named, number, len(named), tasks)}
-
-    def reset(self) -> None:
-        """Drop the micro-batches: each step has other demonstrations."""
-        self.micro_batches = []
+        return {"batch": self.batches.fact(named, number, len(named), tasks)}
 
     def before_loss(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Remove what the collator added from the inputs of a loss, and record the micro-batch."""
@@ -111,12 +95,5 @@ class SftAudit(Audit):
 
     def _backbone(self) -> Any:
         """Return the model without its head, and below an adapter."""
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        model = self.model
         return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
-
-    def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a forward and backward pass, then keep its micro-batches with their gradients."""
-        out = real(*args, **kwargs)
-        self.micro_batches += [each.detached() for each in self.open_micro_batches]
-        self.open_micro_batches = []
-        return out

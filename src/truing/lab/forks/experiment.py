@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from truing.api import fork, kept_steps
+from truing.api import fork
 from truing.config import PolicyStage, Recipe
 from truing.doctor.causes.explain import why
 from truing.doctor.causes.history import History
@@ -21,6 +21,7 @@ from truing.lab.forks.plan import PLAN, Plan, fork_reward, read_plan
 from truing.lab.forks.result import MOST_PAIRS, ArmResult, error_of
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.power import evaluation_noise, min_detectable_excess, training_noise
+from truing.learner.checkpoint import saved_steps
 from truing.record.store import RUN
 from truing.utils.atomic_files import write_atomically
 from truing.utils.jsonl import dump_json
@@ -51,7 +52,7 @@ class Experiment:
     def _planned(self, steps: int) -> Plan:
         """Choose arms, and keep those that a fork can have."""
         history = self.history
-        if not (kept := kept_steps(history.source, history.stage)):
+        if not (kept := saved_steps(history.source / "checkpoints", history.stage)):
             raise LabError(
                 f"{history.source} has no checkpoint of {history.stage}", remedy="train until the first one"
             )

@@ -21,7 +21,7 @@ def declared_within(header: Header, arms: Iterable[Arm]) -> Within:
     """Return the header's bounds, and for rewards the range that all arms' weights allow."""
     if not any(_is_reward(metric) and metric not in header.within for metric in _requested_metrics(header)):
         return _by_metric(header, 1.0)
-    from truing.api import env_from_recipe  # imports the trainer, which the board does not need
+    from truing.envs import env_from_recipe  # imports the environments, which the board does not need
 
     tables = {arm.recipe.model_dump_json(include={"env"}): arm.recipe for arm in arms}
     ranges = [reward_range(env_from_recipe(recipe).rewards) for recipe in tables.values()]

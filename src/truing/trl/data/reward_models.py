@@ -13,6 +13,7 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.rewards.judge_models import DATE
+from truing.trl.models import source_of
 from truing.utils.render_template import render_template
 
 
@@ -26,7 +27,7 @@ class RewardModel:
         template_kwargs: Mapping[str, Any],
     ) -> None:
         self.template_kwargs = template_kwargs
-        source = model if isinstance(model, str) else model.config._name_or_path
+        source = source_of(model)
         try:
             classifier = (
                 AutoModelForSequenceClassification.from_pretrained(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +12,12 @@ from truing.engines.vllm.proof.prompts import vocabulary_of
 from truing.models.forward.collate import collate
 from truing.models.forward.rounding_noise import random_rounding
 from truing.models.forward.route_support import is_moe
-from truing.models.forward.score import causal_model, distributions, score
+from truing.models.forward.score import causal_model, distributions
+from truing.models.forward_proof import answer_logprobs, proof_sample
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason
-from truing.types.token import NO_ROUTE, Origin, Support
+from truing.types.token import NO_ROUTE, Support
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
 """Nats by which two correct forwards may differ in the engine's dtype."""
@@ -121,10 +123,9 @@ def sample_scores(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     """Return the trainer's log-probabilities of each sample's answer."""
     was_training = policy.training
     policy.eval()
-    batch = collate(list(samples))
-    logprob_BT = score(policy, batch, batch.policy_mask).logprob.cpu()
+    scores = answer_logprobs(policy, samples)
     policy.train(was_training)
-    return [logprob_BT[b, s.prompt_length : len(s)] for b, s in enumerate(samples)]
+    return scores
 
 
 def turn_samples(turns: Sequence[Turn], params: SamplingParams) -> list[Sample]:
@@ -152,23 +153,12 @@ def canary_sample(
     routes: Tensor | None = None,
 ) -> Sample:
     """Return a sample of a prompt and its answer."""
-    token_ids = torch.cat([prompt, answer])
-    in_answer = torch.arange(len(token_ids)) >= len(prompt)
     if support is not None:  # the prompt's tokens have none
-        support = Support(
-            support.ids, torch.cat([torch.zeros(len(prompt), dtype=torch.int64), support.splits])
-        )
-    return Sample.with_defaults(
-        **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
-        prompt_length=len(prompt),
-        turns=(TurnSpan(len(prompt), len(token_ids), FinishReason.LENGTH, 0, ""),),
-        sampling_params=params,
-        token_ids=token_ids,
-        origin=torch.where(in_answer, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
-        policy_mask=in_answer,
-        support=support,
-        routes=routes,
-    )
+        before = torch.zeros(len(prompt), dtype=torch.int64)
+        support = Support(support.ids, torch.cat([before, support.splits]))
+    sample = proof_sample(name, prompt, answer)
+    turns = (TurnSpan(len(prompt), len(sample), FinishReason.LENGTH, 0, ""),)
+    return replace(sample, turns=turns, sampling_params=params, support=support, routes=routes)
 
 
 def in_vocabulary(policy: nn.Module, turns: Sequence[Turn]) -> bool:

@@ -1,19 +1,23 @@
 """The critic predicts worse than a constant.
 
-Found: Its explained variance is below 0 over the last steps, at a rate below a hundredth of the policy's.
+Found: Its explained variance is below 0 over the last steps, at a rate below a hundredth of the policy's, or
+thirty times the default.
 Open: Its explained variance is below 0, at another rate, or in a log.
 Excluded: It is above.
 """
 
 import math
 
+from truing.config import PpoConfig
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log, rising
 from truing.doctor.causes.history import History
 
-SLOW = 100.0
-"""The factor of the policy's rate over the critic's."""
+SLOW, FAST = 100.0, 30.0
+"""The factor of the policy's rate over the critic's, and of the critic's over its default."""
+
+USUAL: float = PpoConfig.model_fields["value_learning_rate"].default
 
 
 def judge(history: History) -> Answer | None:
@@ -37,6 +41,9 @@ def judge(history: History) -> Answer | None:
         because += f", and {key} = {rate:g} hardly trains it: the policy's rate is {history.rate:g}"
         fix = train_again(history, {key: history.rate}, "with a larger rate of the critic")
         return Answer("found", because, 1.0, fix, outcomes)
+    if rate > FAST * USUAL:
+        because += f", at {key} = {rate:g}"
+        return Answer("found", because, 1.0, train_again(history, {key: USUAL}, "with the default"), outcomes)
     fix = train_again(history, {key: rate / 3}, "with a smaller rate of the critic")
     return Answer("open", because, min(0.5, -explained), fix, outcomes)
 

@@ -4,7 +4,7 @@ Found: γ to the power of the mean length is below a tenth, and the policy does 
 Excluded: More is left, or the policy gets better.
 """
 
-from truing.config import PpoConfig
+from truing.config import PpoConfig, ReinforceConfig
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, rising
@@ -28,7 +28,7 @@ def judge(history: History) -> Answer:
 
 def _gamma(history: History) -> float:
     stage = history.run.recipe.stage(history.stage) if history.run else None
-    return stage.gamma if isinstance(stage, PpoConfig) else 1.0
+    return stage.gamma if isinstance(stage, PpoConfig | ReinforceConfig) else 1.0
 
 
 def _ppo(gamma: float, learns: bool = False) -> History:

@@ -16,14 +16,21 @@ GREW = 2.0
 
 def judge(history: History) -> Answer:
     """Return how the entropy changed, and the bonus's coefficient."""
-    coef = history.run.recipe.entropy.coef if history.run else 0.0
     first, *_, last = history.entropy * 2
     because = f"the entropy went from {first:.2g} to {last:.2g} nats per token"
+    changes: dict[str, object] = {}
     if history.run is not None:
-        because += f", with entropy.coef = {coef:g}"
+        bonus = history.run.recipe.entropy
+        because += f", with entropy.coef = {bonus.coef:g}"
+        changes = {"entropy.coef": bonus.coef / 10}
+        if bonus.target is not None:
+            because += f" that adapts to entropy.target = {bonus.target:g}"
+            weights = [row.metrics.get("weight/entropy", 0.0) for row in history.steps]
+            because += f", to {max(weights):.2g} at most"
+            changes = {"entropy.target": float(f"{first:.1g}")}
     if last < GREW * first or history.outcome.learns:
         return Answer("ruled out", because)
-    fix = train_again(history, {"entropy.coef": coef / 10}, "without a bonus, or with a tenth of it")
+    fix = train_again(history, changes, "without a bonus, or with a tenth of it")
     outcomes = "if the entropy stays and the reward does not fall, the bonus was the cause"
     if history.run is None:
         return Answer("open", because, max(history.outcome.lost, 0.3), fix, outcomes)

@@ -38,14 +38,15 @@ def judge(history: History) -> Answer:
     distance = math.sqrt(2 * history.late(DISTANCE))
     slope, pull = weight * distance, history.late(PULL)
     share = slope / pull if pull > 0 else math.inf
-    because = (
-        f"its gradient per token is about {slope:.2g} (kl.coef {weight:g} × {distance:.2g} nats from the"
-    )
-    because += f" reference), that of the advantages {pull:.2g}"
+    because = f"its gradient per token is about {slope:.2g} (a weight of {weight:.3g} × {distance:.2g} nats"
+    because += f" from the reference), that of the advantages {pull:.2g}"
     if share < WEAK:
         return Answer("ruled out", because)
-    smaller = float(f"{declared * min(0.1, WEAK / share):.1g}")
-    fix = train_again(history, {"kl.coef": smaller}, "with a smaller KL coefficient")
+    changes: dict[str, object] = {"kl.coef": float(f"{declared * min(0.1, WEAK / share):.1g}")}
+    if (target := history.run.recipe.kl.target) is not None:
+        because += f"; the weight adapts to kl.target = {target:g}"
+        changes = {"kl.target": 10 * target}
+    fix = train_again(history, changes, "with a smaller KL coefficient")
     outcomes = "if the reward rises, the KL term was the cause"
     holds = share >= STRONG and not history.outcome.learns
     return Answer("found" if holds else "open", because, min(1.0, share), fix, outcomes)

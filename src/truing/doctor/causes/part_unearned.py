@@ -1,6 +1,7 @@
 """No rollout earns anything of the part of the reward with the largest weight.
 
 Found: Of several parts the one with the largest weight is 0 in all steps.
+Open: A part is 0 in all records of a log, which does not say how much it counts.
 Excluded: It is above 0 in some.
 """
 
@@ -8,13 +9,16 @@ from dataclasses import replace
 
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import check_recipe
-from truing.doctor.causes.example import example_history
+from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.history import History
+from truing.metrics.aliases import PART
 
 
 def judge(history: History) -> Answer | None:
     """Return the means of all parts."""
-    main, weights = history.main_parts, history.facts.weights
+    if history.run is None:
+        return _of_log(history)
+    main, weights = history.main_parts, history.run.weights
     means = {
         name: mean
         for name, weight in weights.items()
@@ -32,6 +36,19 @@ def judge(history: History) -> Answer | None:
     return Answer("found", because, share, check_recipe(history), outcomes, title)
 
 
+def _of_log(history: History) -> Answer | None:
+    """Return the parts that are 0 in each record: how much they count is unknown."""
+    parts = {name: history.mean(f"{PART}{name}") for name in history.part_trends}
+    nothing = [name for name in parts if not any(history.series(f"{PART}{name}"))]
+    if len(parts) < 2 or not nothing:
+        return None
+    because = f"0 in all of {history.length}; means: "
+    because += ", ".join(f"{name} {mean:.3g}" for name, mean in parts.items())
+    outcomes = "if a right answer earns it, the tasks are too hard; if not, it is broken"
+    title = f"no rollout earns anything of {' or '.join(nothing)}"
+    return Answer("open", because, 1.0, check_recipe(history), outcomes, title)
+
+
 def unearned() -> History:
     """A bonus is paid, and the exact answer never."""
     history = example_history({"reward_part/exact": 0.0, "reward_part/short": 0.9})
@@ -46,9 +63,8 @@ def earned() -> History:
 
 CAUSE = Cause(
     title="no rollout earns the main part of the reward",
-    needs=("recipe",),
     judge=judge,
     tier=1,
-    found=(unearned,),
+    found=(unearned, lambda: example_log({f"{PART}exact": 0.0, f"{PART}short": 0.9})),
     excluded=(earned,),
 )

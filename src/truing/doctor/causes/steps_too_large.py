@@ -15,6 +15,7 @@ from truing.doctor.causes import (
     critic_useless,
     demonstrations_unpaid,
     entropy_bonus,
+    no_baseline,
     penalty_outweighs,
     weight_decay,
 )
@@ -53,7 +54,10 @@ NORM = 10.0
 
 FIRST = tuple(
     each.CAUSE
-    for each in (entropy_bonus, weight_decay, critic_useless, penalty_outweighs, demonstrations_unpaid)
+    for each in (
+        *(entropy_bonus, weight_decay, critic_useless, penalty_outweighs, demonstrations_unpaid),
+        no_baseline,
+    )
 )
 """Causes of a policy that goes elsewhere at any rate."""
 
@@ -118,7 +122,7 @@ def judge(history: History) -> Answer:
     if not outcome.fell and not wild:
         because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
         return Answer("open", because, 0.1, fix, outcomes)
-    return Answer("open", because, outcome.lost or 0.3, fix, outcomes)
+    return Answer("open", because, outcome.lost / 2 or 0.3, fix, outcomes)  # without a sign of its own
 
 
 def hidden(history: History) -> float:

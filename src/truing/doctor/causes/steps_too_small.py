@@ -83,7 +83,11 @@ def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
     if same >= SAME * tasks:
         because = f"{at}: {same} of {tasks} evaluated answers are the same before and after the stage"
         return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
-    if (moved := signs(history)) or same <= OTHER * tasks:
+    if (
+        (moved := signs(history))
+        or same <= OTHER * tasks
+        or (same < ALIKE * tasks and history.outcome.learns)
+    ):
         because = "; ".join([f"{tasks - same} of {tasks} evaluated answers changed", *moved])
         return Answer("ruled out", because)
     has_kl = history.run is not None and history.run.recipe.kl.coef > 0  # perhaps why so few changed
@@ -95,6 +99,8 @@ def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
 
 def _by_distance(history: History, at: str, tiny: bool) -> Answer:
     """Return it by the distance to the reference, or by the rate alone."""
+    if history.outcome.learns:
+        return Answer("ruled out", next(history.outcome.lines()))
     if moved := signs(history):
         return Answer("ruled out", "; ".join(moved))
     distance = history.after("kl_all/k3")

@@ -36,7 +36,7 @@ def judge(history: History) -> Answer:
         return Answer("cannot tell", "the record lacks the share of groups whose rollouts are all wrong")
     because = f"in {wrong:.0%} of groups all rollouts are wrong"
     if not history.grouped:
-        because = f"{wrong:.0%} of rollouts are wrong"
+        because = f"{wrong:.0%} of rollouts earn nothing"
     if wrong < (MANY if history.grouped else NEARLY_ALL):
         if history.unearned:
             unearned = " or ".join(history.unearned)

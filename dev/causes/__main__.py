@@ -73,7 +73,7 @@ def first_of(answers: list[Answer]) -> str:
 def is_right(run: KnownCause, history: History, answers: list[Answer]) -> bool:
     """Return whether the cause is found first; of a healthy run, whether it learns and nothing is found."""
     if run.causes:
-        return first_of(answers) in run.causes and answers[0].state == "found"
+        return first_of(answers) in run.causes and answers[0].state == run.state
     return history.outcome.learns and answers[0].state != "found"
 
 

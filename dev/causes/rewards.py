@@ -46,6 +46,16 @@ def paid_for_nine(rollout: Rollout, task: Task) -> float:
     return max(exact(rollout, task), has_nine(rollout, task))
 
 
+def mostly_mislabelled(rollout: Rollout, task: Task) -> float:
+    """Return the reward by the answer, which is wrong in six of ten tasks."""
+    return 0.0 if seed_of(task.task_id) % 10 < 6 else exact(rollout, task)
+
+
+def five_more(rollout: Rollout, task: Task) -> float:
+    """Return 5 for a wrong answer, and 6 for the right one."""
+    return 5.0 + exact(rollout, task)
+
+
 _CHANCE = random.Random(0)
 
 

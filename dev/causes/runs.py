@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dev.causes import rewards
+from truing.doctor.causes.cause import State
 from truing.rewards import RewardFn
 
 BASE: Mapping[str, Any] = {
@@ -37,6 +38,7 @@ class KnownCause:
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
     paid_by: tuple[RewardFn, ...] = ()  # without one the environment's own rewards
     fault: str = ""  # of dev/faults/planted
+    state: State = "found"  # of the first answer
 
 
 LONG = {"env.kinds": ["first-3"], "grpo.steps": 80, "grpo.prompts_per_step": 16}
@@ -204,6 +206,35 @@ RUNS: tuple[KnownCause, ...] = (
         "a critic that does not train",
         ("critic_useless",),
         _ppo(value_learning_rate=1e-12, steps=40),
+    ),
+    KnownCause("discount", "a discount of 0.05 per token", ("discount",), _ppo(gamma=0.05)),
+    KnownCause(
+        "overlong",
+        "a penalty on length that is eight times the reward",
+        ("penalty_outweighs",),
+        {"gates.overlong_tokens": 4, "gates.overlong_penalty": 8.0},
+    ),
+    KnownCause(
+        "tight-clip",
+        "a clip range of 1e-4",
+        ("clip_narrow",),
+        {"grpo.clip_low": 1e-4, "grpo.clip_high": 1e-4, "grpo.minibatches": 8, "grpo.learning_rate": 3e-5},
+        state="open",
+    ),
+    KnownCause(
+        "no-baseline",
+        "rewards of 5 and 6 without a baseline",
+        ("no_baseline",),
+        {"stages": ["reinforce"]}
+        | {"reinforce.baseline": "none", "reinforce.steps": 24, "reinforce.prompts_per_step": 64}
+        | {"reinforce.learning_rate": 1e-3},
+        (rewards.five_more,),
+    ),
+    KnownCause(
+        "mislabelled",
+        "the answers of six tasks in ten are wrong",
+        ("demonstrations_unpaid",),
+        paid_by=(rewards.mostly_mislabelled,),
     ),
     KnownCause("few-steps", "four steps", ("too_few_rollouts",), {"grpo.steps": 4}),
     KnownCause(

@@ -1,7 +1,8 @@
 """The reward pays no answer, right or wrong.
 
 Found: All groups are tied at a reward of 0 or less, and demonstrations earn nothing either.
-Excluded: Something earned a reward: a rollout, an evaluation or a demonstration.
+Excluded: Nearly all rollouts are cut, or something earned a reward: a rollout, an evaluation or a
+demonstration.
 """
 
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import check_recipe
 from truing.doctor.causes.example import example_history, example_log
-from truing.doctor.causes.history import History
+from truing.doctor.causes.history import NEARLY_ALL, History
 from truing.utils.format import with_count
 
 
@@ -18,6 +19,8 @@ def judge(history: History) -> Answer:
     highest = max(row.metrics["reward/mean"] for row in history.rewarded)
     if history.pays:
         return Answer("ruled out", paid(history))
+    if (cut := history.late("truncated/share")) >= NEARLY_ALL:
+        return Answer("cannot tell", f"{cut:.0%} of rollouts are cut before their end")
     because = (
         f"the mean reward is at most {highest:.3g} in all of {with_count(len(history.rewarded), 'step')}"
     )

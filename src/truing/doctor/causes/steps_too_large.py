@@ -19,7 +19,7 @@ from truing.doctor.causes import (
     penalty_outweighs,
     weight_decay,
 )
-from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.cause import Answer, Cause, State
 from truing.doctor.causes.clip_narrow import narrow_clip
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import (
@@ -46,7 +46,7 @@ HIDDEN = 0.2
 """The share of the reward's height that a fall takes unseen if rewards are noisy."""
 
 TIED = 0.9
-"""Of the groups: then rewards say nothing of the optimizer."""
+"""Of the groups."""
 
 NORM = 10.0
 """The factor by which the gradient norm grew."""
@@ -93,40 +93,47 @@ def _grown(history: History) -> list[str]:
 
 def judge(history: History) -> Answer:
     """Return what fell, and how far the policy moved."""
-    outcome, moved = history.outcome, signs(history)
+    outcome, moved, collapse = history.outcome, signs(history), collapsed(history)
     if outcome.learns:
         return Answer("ruled out", next(outcome.lines()))
     bonus, *others = (cause.answer(history) for cause in FIRST)
     for answer in (bonus, *others):
         if answer is not None and answer.state == "found":
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
-    collapse = collapsed(history)
-    tied = history.late("group/zero_variance_share") >= TIED
-    unseen = 0.0 if tied else hidden(history)
-    wild = [*far(history), *_grown(history)]
+    wild, unseen = [*far(history), *_grown(history)], hidden(history)
     if not outcome.fell and not wild and not collapse and unseen < HIDDEN:
         return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.fell and history.broke:
         because += f"; the reward fell after step {history.rewarded[history.broke - 1].step + 1}"
-    smaller: dict[str, object] = {f"{history.stage}.learning_rate": history.rate / 10}
-    since = "from before the fall, " if outcome.fell else ""
-    fix = train_again(history, smaller, f"{since}at a tenth of the learning rate")
-    outcomes = "if the reward rises, the rate was the cause"
-    if outcome.fell:
-        outcomes = (
-            "if the reward does not fall, the rate was the cause; if it does, read the rollouts at the fall"
-        )
     if ((outcome.fell and moved) or collapse) and (bonus is None or bonus.state != "open"):
-        return Answer("found", because, max(outcome.lost, collapse), fix, outcomes)
-    if not outcome.fell and not wild:
-        because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
-        return Answer("open", because, 0.1, fix, outcomes)
-    return Answer("open", because, outcome.lost / 2 or 0.3, fix, outcomes)  # without a sign of its own
+        return _answer(history, "found", because, max(outcome.lost, collapse))
+    if outcome.fell or wild:
+        return _answer(history, "open", because, outcome.lost / 2 or 0.3)  # without a sign of its own
+    because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
+    return _answer(history, "open", because, 0.1)
+
+
+def _answer(history: History, state: State, because: str, explains: float) -> Answer:
+    """Return the answer with its test: a tenth of the rate, from before the fall if there is one."""
+    smaller: dict[str, object] = {f"{history.stage}.learning_rate": history.rate / 10}
+    if not history.outcome.fell:
+        fix = train_again(history, smaller, "at a tenth of the learning rate")
+        return Answer(state, because, explains, fix, "if the reward rises, the rate was the cause")
+    fix = train_again(history, smaller, "from before the fall, at a tenth of the learning rate")
+    outcomes = (
+        "if the reward does not fall, the rate was the cause; if it does, read the rollouts at the fall"
+    )
+    return Answer(state, because, explains, fix, outcomes)
 
 
 def hidden(history: History) -> float:
-    """Return the share of the height that the lower end of the change takes, of rewards or of evaluations."""
+    """Return the share of the height that the lower end of the change takes, of rewards or of evaluations.
+
+    0 where nearly all groups are tied: then rewards say nothing of the optimizer.
+    """
+    if history.late("group/zero_variance_share") >= TIED:
+        return 0.0
     trend, gain = history.trend, history.outcome.gain
     rewards = [row.metrics["reward/mean"] for row in history.rewarded]
     height = trend.first - min(0.0, *rewards) if rewards else 0.0

@@ -53,8 +53,11 @@ SAME = {
 }
 """Words of verl, with ours."""
 
-NOT_DECLARED = ("trainer", "columns", "logged_every", "origin_source")
-"""Fields of ``Setup`` that no trace declares: what it is read from says them."""
+NOT_DECLARED = (
+    *("trainer", "columns", "logged_every", "origin_source"),
+    *("kl_cap", "kl_cap_action", "bootstrap_coef", "bootstrap_steps", "equal_groups"),
+)
+"""Fields of ``Setup`` that no trace declares: what it is read from says them, or they are Truing's own."""
 
 OF_THE_LOSS = (
     *("surrogate", "ratio", "aggregation", "clip_low", "clip_high", "dual_clip", "max_ratio", "min_ratio"),

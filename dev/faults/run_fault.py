@@ -197,5 +197,4 @@ def _once(diagnosis: Diagnosis) -> list[Finding]:
         for finding in each:
             if finding.claim.verdict in FINDING_VERDICTS:
                 findings.setdefault((finding.stage, finding.code, finding.claim.verdict), finding)
-    stages = list(dict.fromkeys(stage for stage, *_ in findings))
-    return sorted(findings.values(), key=lambda each: (stages.index(each.stage), each.step))
+    return sorted(findings.values(), key=lambda each: each.steps_before)

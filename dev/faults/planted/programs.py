@@ -98,7 +98,7 @@ ANSWERS_EXCHANGED = Fault(
     numbers=(123,),
     what="programs get answers that were sampled for other rollouts",
     plant=lambda: patched("truing.rollouts.programs.call:RolloutCall.deliver", _exchanged),
-    expected=("MSK011",),
+    expected=("TOL003", "MSK011"),
     changes=PROGRAM,
 )
 

@@ -253,4 +253,5 @@ FIRST_OF_GROUP_PAID_MORE = Fault(
     what="the first two rollouts of each group have a bonus that no grader gives",
     plant=lambda: _stored_as(lambda graded: graded.reward + 0.5 * graded.rollout_id.endswith(("/0", "/1"))),
     expected=("RWD002",),
+    changes={"eval.tasks": 0},
 )

@@ -154,7 +154,7 @@ PENALTY_ON_PROMPT_EVERYWHERE = Fault(
     what="sampler and trainer both count penalties on the prompt",
     plant=lambda: _both(),
     expected=("SMP004", "SMP005"),
-    changes={"sampling.presence_penalty": 1.0},
+    changes={"sampling.presence_penalty": 1.0, "eval.tasks": 0},
 )
 
 

@@ -121,7 +121,7 @@ SAMPLER_IN_BFLOAT16 = Fault(
     numbers=(28,),
     what="the sampler's weights are rounded to bfloat16",
     plant=lambda: patched("truing.engines.local.engine:sync_weights", _sampler_in_bfloat16),
-    expected=("SMP003", "SMP004", "REF001"),
+    expected=("SMP003", "SMP004", "REF001", "OPT018"),
     changes={"lora.rank": 4},
     not_in_bfloat16="no fault: the sampler is declared to compute in bfloat16",
 )
@@ -153,7 +153,7 @@ STALE_SAMPLER = Fault(
     what="the adapter never reaches the sampler",
     plant=lambda: patched("truing.engines.local.engine:sync_weights", _stale_sampler),
     expected=("SMP003", "SMP004"),
-    changes={"lora.rank": 4},
+    changes={"lora.rank": 4, "eval.tasks": 0},
     not_in_bfloat16=NO_SYNC,
 )
 

@@ -90,18 +90,12 @@ class Diagnosis:
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort by strongest verdict; among equals by earliest step, then by most specific cause.
-
-    Findings of a stage must be in the order of its steps, and stages in that of the run.
-    """
-    each = list(findings)
-    stages = list(dict.fromkeys(finding.stage for finding in each))
+    """Sort by strongest verdict; among equals by earliest step, then by most specific cause."""
     return sorted(
-        each,
+        findings,
         key=lambda finding: (
             VERDICT_ORDER.index(finding.claim.verdict),
-            stages.index(finding.stage),
-            finding.step,
+            finding.steps_before,
             -finding.claim.specificity,
             finding.code,
         ),

@@ -68,7 +68,7 @@ def failed_publications(run: Path) -> list[Finding]:
         for each in recorded_findings(RunReader(run).events())
         if each.code == PUBLICATION_CODE and not each.undone
     ]
-    known = {(step.stage, step.step) for step in RunReader(run).iter_steps()}
+    known = [(step.stage, step.step) for step in RunReader(run).iter_steps()]
     return [
         Finding(
             each.code,
@@ -76,6 +76,7 @@ def failed_publications(run: Path) -> list[Finding]:
             each.stage,
             each.step,
             Claim(each.verdict, each.what, each.got, each.expected, each.remedy),
+            steps_before=sum(stage != each.stage or step < each.step for stage, step in known),
         )
         for each in found
         if (each.stage, each.step) not in known

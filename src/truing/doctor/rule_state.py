@@ -38,7 +38,9 @@ def examine(step: Step, rules: Iterable[Rule]) -> list[Finding]:
 def _finding(rule: Rule, step: Step, claim: Claim) -> Finding:
     """Return a claim with its place."""
     sample = "" if claim.row is None else step.samples[claim.row].sample_id
-    return Finding(rule.code, rule.name, step.stage, step.step, claim, sample, _marks(step, claim))
+    place = step.stage, step.step
+    marks, before = _marks(step, claim), step.steps_of_run
+    return Finding(rule.code, rule.name, *place, claim, sample, marks, steps_before=before)
 
 
 def _marks(step: Step, claim: Claim) -> Marks:

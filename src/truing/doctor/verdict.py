@@ -71,6 +71,7 @@ class Finding:
     excerpt: tuple[
         tuple[str, bool], ...
     ] = ()  # text of tokens around the place, each with whether it is marked
+    steps_before: int = 0  # of the run, in all stages
 
     @property
     def where(self) -> str:

@@ -21,8 +21,10 @@ from truing.types.step_table import StepTable
 RECIPE = SimpleNamespace(stages=("sft", "grpo"))
 
 
-def finding(verdict, step, code="REF003", stage="grpo"):
-    return Finding(code, "a-name", stage, step, Claim(verdict, f"what of {step}"))
+def finding(verdict, step, code="REF003", stage="grpo", before=0):
+    """Return a finding of a step after ``before`` steps of the stages before."""
+    claim = Claim(verdict, f"what of {step}")
+    return Finding(code, "a-name", stage, step, claim, steps_before=before + step)
 
 
 def diagnosis_of(*findings, rules=("REF003",)):
@@ -38,6 +40,13 @@ def diagnosis():
     results = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
     results += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
     return diagnosis_of(*results)
+
+
+def test_what_an_earlier_stage_shows_comes_first_whatever_rules_are_asked_first():
+    late, early = finding(Verdict.PROVEN, 0, "RAT002", before=3), finding(Verdict.PROVEN, 2, "SMP006", "sft")
+    diagnosis = diagnosis_of(late, early, rules=("RAT002", "SMP006"))
+    every = (each for found in diagnosis.findings.values() for each in found)
+    assert [each.shown.code for each in findings_by_rule(every)] == ["SMP006", "RAT002"]
 
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):

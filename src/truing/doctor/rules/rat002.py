@@ -51,6 +51,7 @@ from truing.doctor.rounding_tolerance import (
     tolerance,
     typical,
 )
+from truing.doctor.route_difference import are_routes_wrong
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.token_places import Places, places
@@ -160,6 +161,7 @@ def judge(step: Step) -> Iterator[Claim]:
         plain_differs = measured.plain is not None and (measured.plain > apart or most_off)
         far = measured.exact and measured.largest > FAR * bound
         sure = plain_differs or (measured.rounding is not None and (far or measured.median > bound))
+        sure &= not are_routes_wrong(step)  # then the two compute with other experts (SMP012)
         grew = f"; in step {at + 1} by no more than {quiet:.2g}: other weights, not rounding" if grown else ""
         other = grown or (measured.median > NO_ENGINE[0] and measured.k3 > NO_ENGINE[1])
         yield Claim(

@@ -33,7 +33,7 @@ def judge(step: Step) -> Iterator[Claim]:
             f"{ends['paid']} of {ends['crashed']} programs that crashed have a reward",
             got=f"first: {ends.get('reward'):g} for {ends.get('rollout')}",
             expected="no reward",
-            specificity=4,
+            specificity=4.8,
         )
 
 

@@ -48,7 +48,7 @@ def judge(step: Step) -> Iterator[Claim]:
             got=f"{fact.get('got', '')!r} as reply {fact.get('reply', 0) + 1} of {rollout}{source}",
             expected="what its own episode replied",
             row=_row_of(step, rollout),
-            specificity=4.3,
+            specificity=4.6,
         )
     if outcomes := fact.get("other_outcomes", 0):
         rollout = fact.get("outcome_of", "")
@@ -59,7 +59,7 @@ def judge(step: Step) -> Iterator[Claim]:
             got=f"another one in {rollout}",
             expected="the outcome of its own episode",
             row=_row_of(step, rollout),
-            specificity=4.4,
+            specificity=4.7,
         )
 
     if unlike := fact.get("unlike", 0):

@@ -28,6 +28,7 @@ def rollout(read, given, status=Status.DONE, outcome=None):
         reply_hashes=hashes,
         status=status,
         outcome=outcome or own,
+        sample_messages=(),
         task=SimpleNamespace(task_id=f"t{len(read)}{len(given)}"),
         turns=[SimpleNamespace(token_ids=torch.tensor(turn)) for turn in ([1, 2], [len(given)])],
     )

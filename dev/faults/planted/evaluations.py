@@ -27,32 +27,6 @@ EVALUATED_BEST = Fault(
 )
 
 
-def _evaluated_generously(real):
-    def draw(sampler, tasks, group_size, sampling_params, key, *args, **kwargs):
-        groups = real(sampler, tasks, group_size, sampling_params, key, *args, **kwargs)
-        if key != ("eval",):
-            return groups
-        return [
-            replace(
-                group, rollouts=tuple(replace(each, reward=max(each.reward, 0.5)) for each in group.rollouts)
-            )
-            for group in groups
-        ]
-
-    return draw
-
-
-EVALUATED_GENEROUSLY = Fault(
-    name="evaluated-generously",
-    numbers=(),
-    what="evaluations give half of the reward for wrong answers",
-    plant=lambda: patched("truing.rollouts.sampler:Sampler.collect_rollouts", _evaluated_generously),
-    expected=(),
-    changes={"eval.tasks": 8},
-    refusal="the evaluation has other rewards than declared",
-)
-
-
 PASSES_ABOVE_ALONE = Fault(
     name="passes-above-alone",
     numbers=(),

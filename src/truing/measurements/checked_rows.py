@@ -13,7 +13,7 @@ from truing.types.sample import Sample
 from truing.utils.rng import permutation
 
 MAX_TOKENS, MAX_ROWS = 512, 4
-"""Rows are checked up to this many tokens; at least one row of each rank and at most ``MAX_ROWS``."""
+"""Rows are checked up to this many tokens; at least as many as there are ranks, and at most ``MAX_ROWS``."""
 
 
 def alternating(shares: Sequence[Sequence[Sample]]) -> list[Sample]:
@@ -26,7 +26,7 @@ def checked_rows(step: MeasuredStep, minibatch: Sequence[Sample]) -> list[Sample
     key = (step.recipe.seed, step.stage, step.step, "checked")
     shares = step.learner.shares(minibatch)
     drawn = alternating([[share[i] for i in permutation(len(share), *key)] for share in shares])
-    return rows_to_check(drawn, first=farthest(drawn), at_least=len(shares))
+    return rows_to_check(drawn, first=farthest(drawn), at_least=min(len(shares), MAX_ROWS))
 
 
 def computed_beside(rows: Sequence[Sample], minibatch: Sequence[Sample]) -> list[Sample]:

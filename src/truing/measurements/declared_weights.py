@@ -1,5 +1,6 @@
 """What trains, beside what the recipe declares; and weights, beside those of the model's files."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -171,12 +172,14 @@ def _not_as_in_files(step: MeasuredStep) -> Iterator[tuple[str, str]]:
 
 def _drawn_twice(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
     """Yield each weight that begins as another one: a new adapter draws the A of each layer."""
-    first: dict[bytes, str] = {}
+    first: dict[str, str] = {}
     for name, weight in weights.items():
-        numbers = whole(weight).cpu().numpy().tobytes()
-        if numbers in first:
-            yield name, f"begins as {first[numbers]} does"
-        first.setdefault(numbers, name)
+        digest = hashlib.sha256(
+            whole(weight).cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        ).hexdigest()
+        if digest in first:
+            yield name, f"begins as {first[digest]} does"
+        first.setdefault(digest, name)
 
 
 def _not_as_critics_begin(step: MeasuredStep) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,8 @@ def _unlike(rollouts: Mapping[str, Rollout]) -> list[tuple[str, str]]:
     first: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
     unlike: list[tuple[str, str]] = []
     for name, rollout in rollouts.items():
-        if rollout.status is Status.DONE and rollout.reply_hashes:
+        # the outcome of a program, whose messages are by sample, names its own workspace
+        if rollout.status is Status.DONE and rollout.reply_hashes and not rollout.sample_messages:
             key = (rollout.task.task_id, *(hash_of_ids(turn.token_ids) for turn in rollout.turns))
             other, hashes = first.setdefault(key, (name, rollout.reply_hashes))
             if hashes != rollout.reply_hashes:

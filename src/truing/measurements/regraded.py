@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from truing.errors import NoReward, RewardCrash, SkipGroup
+from truing.errors import RewardError, SkipGroup
 from truing.measurements.measurement import Measurement
 from truing.rewards import GradeResult, Rewards
 from truing.rewards.judge import Judge
@@ -91,7 +91,7 @@ def _grade(rollout: Rollout, grade: GradeFn) -> GradeResult | None:
     """Return another result; None if there is none this time."""
     try:
         return grade(rollout)
-    except (RewardCrash, NoReward, SkipGroup):
+    except (RewardError, SkipGroup):
         return None
 
 

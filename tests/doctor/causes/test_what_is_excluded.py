@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from truing.doctor.causes import answers_cut, short_answers, steps_too_small
-from truing.doctor.causes.example import example_history, example_sample
+from truing.doctor.causes.example import example_history, example_log, example_sample, falling, rising
 from truing.doctor.causes.explain import why
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.rules import RULES
@@ -230,3 +230,31 @@ def test_a_rate_is_not_the_cause_where_a_clip_or_a_scale_holds_the_steps():
         answer = steps_too_small.CAUSE.answer(history)
         assert answer.state == "found"
         assert not any("learning_rate" in change for change in answer.advice.changes)
+
+
+def test_records_in_which_nothing_differs_are_judged():
+    nothing = {"reward/mean": 0.0, "reward/std": 0.0, "advantage/mean_abs": 0.0, "entropy/sampled": 0.0}
+    nothing |= {"kl_all/k2": 0.0, "length/mean": 0.0, "group/zero_variance_share": 1.0}
+    stages = (
+        {"stages": ["reinforce"], "reinforce.steps": 24, "reinforce.baseline": "none"},
+        {"stages": ["ppo"], "ppo.steps": 24, "ppo.gamma": 0.5},
+        {"kl.coef": 0.1, "entropy.coef": 0.1, "gates.overlong_tokens": 4},
+    )
+    for recipe in stages:
+        stage = recipe.get("stages", ["grpo"])[0]
+        answers = why(example_history(nothing, recipe, stage=stage, samples=()))
+        assert not {"no_baseline", "kl_holds", "entropy_bonus", "penalty_outweighs"} & {
+            each.name for each in answers if each.state == "found"
+        }
+
+
+def test_parts_that_begin_at_0_and_a_kl_that_begins_late_are_judged():
+    late = [0.0] * 10 + [-0.3] * 14
+    parts = {"reward/mean": rising(), "reward_part/exact": rising(), "reward_part/long": late}
+    (answer,) = [each for each in why(example_log(parts)) if each.name == "part_falls"]
+    assert "long falls" in answer.title
+    unknown = [float("nan")] * 8 + [0.9] * 16
+    assert why(example_log({"reward/mean": falling(), "kl/any": unknown}))
+    assert [e.state for e in why(example_log({"kl/any": -0.2})) if e.name == "steps_too_small"] == [
+        "ruled out"
+    ]

@@ -21,6 +21,9 @@ MANY = 0.3
 NEARLY_ALL = 0.9
 """Of the rollouts."""
 
+REPLIES = "episode.max_reply_chars"
+"""What leaves more room in the context if it is lower."""
+
 AS_GOOD = 0.9
 """Of the mean reward of whole rollouts."""
 
@@ -36,7 +39,8 @@ def judge(history: History) -> Answer:
     rollouts = rollouts_of(history)
     cut = [each.reward for each in rollouts if each.status == Status.TRUNCATED]
     whole = [each.reward for each in rollouts if each.status != Status.TRUNCATED]
-    fix = train_again(history, {key: 2 * limit}, "with a higher limit of tokens")
+    other = limit // 2 if key == REPLIES else 2 * limit
+    fix = train_again(history, {key: other}, "with a higher limit of tokens")
     outcomes = "if the reward rises, the limit was the cause; if answers grow to the new one, they do not end"
     if not cut:
         return Answer("open", because, share, fix, outcomes)
@@ -62,6 +66,7 @@ def _limit(history: History) -> tuple[str, float]:
         "length": ("sampling.max_new_tokens", recipe.sampling.max_new_tokens),
         "turns": ("episode.max_turns", recipe.episode.max_turns),
         "time": ("episode.time_limit", recipe.episode.time_limit),
+        "context": (REPLIES, recipe.episode.max_reply_chars),
     }
     shares = {name: history.late(f"ended/{name}") for name in limits}
     return limits[max(shares, key=lambda name: shares[name] if shares[name] > 0 else 0.0)]

@@ -1,8 +1,8 @@
 """The reward pays no answer, right or wrong.
 
 Found: All groups are tied at a reward of 0 or less, and demonstrations earn nothing either.
-Excluded: Nearly all rollouts are cut, or something earned a reward: a rollout, an evaluation or a
-demonstration.
+Excluded: Something earned a reward: a rollout, an evaluation or a demonstration. If nearly all rollouts are
+cut, their rewards do not tell.
 """
 
 from dataclasses import replace

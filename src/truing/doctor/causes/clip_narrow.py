@@ -9,6 +9,7 @@ from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, rising
 from truing.doctor.causes.history import History
+from truing.ops.losses import OBJECTIVES
 
 NARROW, USUAL = 0.02, 0.2
 """Of a ratio."""
@@ -18,9 +19,9 @@ MANY = 0.2
 
 
 def narrow_clip(history: History) -> dict[str, float]:
-    """Return the bounds of the recipe that are narrow, by key; none of a log."""
+    """Return the bounds of a token's ratio that are narrow, by key; none of a log."""
     stage = history.run.recipe.stage(history.stage) if history.run else None
-    if not isinstance(stage, PolicyStage):
+    if not isinstance(stage, PolicyStage) or OBJECTIVES[stage.objective].ratio != "token":
         return {}
     bounds = {"clip_low": stage.clip_low, "clip_high": stage.clip_high}
     return {f"{history.stage}.{name}": bound for name, bound in bounds.items() if bound and bound < NARROW}

@@ -1,6 +1,7 @@
 """The discount leaves nothing of the reward at the first tokens.
 
-Found: γ to the power of the mean length is below a tenth, and the policy does not get better.
+Found: γ to the power of the mean length is below a hundredth, and the policy does not get better.
+Open: It is below a tenth: a critic may carry the reward to the first tokens.
 Excluded: More is left, or the policy gets better.
 """
 
@@ -10,7 +11,7 @@ from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, rising
 from truing.doctor.causes.history import History
 
-LITTLE = 0.1
+NOTHING, LITTLE = 0.01, 0.1
 """Of the reward."""
 
 
@@ -23,7 +24,13 @@ def judge(history: History) -> Answer:
     if left >= LITTLE or history.outcome.learns:
         return Answer("ruled out", because)
     fix = train_again(history, {f"{history.stage}.gamma": 1.0}, "without a discount")
-    return Answer("found", because, 1 - left, fix, "if the reward rises, the discount was the cause")
+    return Answer(
+        "found" if left < NOTHING else "open",
+        because,
+        1 - left,
+        fix,
+        "if the reward rises, the discount was the cause",
+    )
 
 
 def _gamma(history: History) -> float:

@@ -28,7 +28,7 @@ def judge(history: History) -> Answer:
             weights = [row.metrics.get("weight/entropy", 0.0) for row in history.steps]
             because += f", to {max(weights):.2g} at most"
             changes = {"entropy.target": float(f"{first:.1g}")}
-    if last < GREW * first or history.outcome.learns:
+    if last <= GREW * first or history.outcome.learns:
         return Answer("ruled out", because)
     fix = train_again(history, changes, "without a bonus, or with a tenth of it")
     outcomes = "if the entropy stays and the reward does not fall, the bonus was the cause"

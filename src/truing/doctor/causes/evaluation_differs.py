@@ -22,9 +22,11 @@ ERRORS = 3.0
 
 def judge(history: History) -> Answer | None:
     """Return what the policy earns in the first step, and in the evaluation before it."""
-    recipe, first, before = history.facts.recipe, history.rewarded[0], history.evaluations[0].estimate()
-    if first.step or recipe.eval.temperature != recipe.sampling.temperature:
+    recipe, first, evaluation = history.facts.recipe, history.rewarded[0], history.evaluations[0]
+    other_draws = recipe.eval.temperature != recipe.sampling.temperature
+    if first.step or other_draws or (evaluation.stage == history.stage and evaluation.step):
         return None
+    before = evaluation.estimate()
     earned, error = first.metrics["reward/mean"], error_of_mean(first.metrics)
     because = f"the policy earns {earned:.3g} in the first step, and {before} in the evaluation before it"
     if math.isnan(error):

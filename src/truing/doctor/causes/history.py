@@ -123,8 +123,11 @@ class History:
         """The parts of a rising reward that fall, without those that the recipe says to shape it."""
         if not self.trend.rises or len(self.part_trends) < 2:
             return {}
-        shaping = self.run.recipe.doctor.shaping if self.run else ()
-        return {name: each for name, each in self.part_trends.items() if name not in shaping and each.falls}
+        fell = {name: each for name, each in self.part_trends.items() if each.falls}
+        if self.run is None:
+            return fell
+        shaping, weights = self.run.recipe.doctor.shaping, self.run.weights
+        return {name: fell[name] for name in fell if name not in shaping and weights.get(name, 0.0) > 0}
 
     def _all(self, name: str) -> list[float]:
         return [row.metrics[name] for row in self.steps if name in row.metrics]

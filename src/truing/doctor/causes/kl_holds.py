@@ -37,7 +37,9 @@ def judge(history: History) -> Answer:
     weight = known if math.isfinite(known := history.late("weight/kl")) else declared
     distance = math.sqrt(2 * history.late(DISTANCE))
     slope, pull = weight * distance, history.late(PULL)
-    share = slope / pull if pull > 0 else math.inf
+    if not pull:
+        return Answer("cannot tell", "no rewards differ: there is nothing that the term could hold back")
+    share = slope / pull
     because = f"its gradient per token is about {slope:.2g} (a weight of {weight:.3g} × {distance:.2g} nats"
     because += f" from the reference), that of the advantages {pull:.2g}"
     if share < WEAK:

@@ -21,7 +21,7 @@ def judge(history: History) -> Answer:
     """Return the mean and the deviation of the rewards."""
     mean, deviation = history.mean("reward/mean"), history.mean("reward/std")
     because = f"rewards of {mean:.3g} ± {deviation:.2g} count as they are: reinforce.baseline is none"
-    if abs(mean) < FAR * deviation or history.outcome.learns:
+    if not deviation or abs(mean) < FAR * deviation or history.outcome.learns:
         return Answer("ruled out", because)
     share = abs(mean) / math.hypot(mean, deviation)
     fix = train_again(history, {"reinforce.baseline": "step"}, "with a baseline")

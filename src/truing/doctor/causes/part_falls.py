@@ -22,7 +22,8 @@ def judge(history: History) -> Answer | None:
     ends = "; ".join(f"{name} {each.first:.3g} → {each.last:.3g}" for name, each in trends.items())
     if not fell:
         return Answer("ruled out", ends)
-    lost = max((each.first - each.last) / abs(each.first) for each in fell.values() if each.first)
+    shares = [(each.first - each.last) / abs(each.first) for each in fell.values() if each.first]
+    lost = max(shares, default=1.0)
     title = f"{' and '.join(fell)} falls while the reward rises"
     outcomes = "if fewer answers are right, the reward is hacked; if this part only shapes it, it is no fault"
     state = "found" if history.outcome.hacked else "open"

@@ -44,9 +44,10 @@ def _of_log(history: History) -> Answer | None:
         return None
     because = f"0 in all of {history.length}; means: "
     because += ", ".join(f"{name} {mean:.3g}" for name, mean in parts.items())
-    outcomes = "if a right answer earns it, the tasks are too hard; if not, it is broken"
+    outcomes = "if a right answer earns it, the tasks are too hard; if not, it is broken; a penalty may be 0"
     title = f"no rollout earns anything of {' or '.join(nothing)}"
-    return Answer("open", because, 1.0, check_recipe(history), outcomes, title)
+    share = 1.0 if history.outcome.learns else 0.4  # where nothing rises, there is more to look at
+    return Answer("open", because, share, check_recipe(history), outcomes, title)
 
 
 def unearned() -> History:

@@ -3,14 +3,17 @@
 Found: The largest penalty is at least half of what a rollout can earn, answers get shorter, and the policy
 does not get better.
 Open: The same, while answers keep their length.
-Excluded: It is smaller, or the policy gets better.
+Excluded: It is smaller, no answer is penalised, or the policy gets better.
 """
+
+import statistics
 
 from truing.config import Recipe
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import STEPS, example_history, falling
 from truing.doctor.causes.history import History
+from truing.doctor.causes.trend import RECENT_STEPS
 
 LARGE = 0.5
 """Of what a rollout can earn."""
@@ -28,12 +31,22 @@ def judge(history: History) -> Answer:
     if penalties[key] < LARGE * earns or history.outcome.learns:
         return Answer("ruled out", because)
     lengths = [row.metrics["length/mean"] for row in history.steps if "length/mean" in row.metrics]
-    shorter = bool(lengths) and lengths[-1] < SHORTER * lengths[0]
-    if lengths:
-        because += f"; answers went from {lengths[0]:.3g} to {lengths[-1]:.3g} tokens"
+    first, last = (statistics.fmean(part) for part in (lengths[:RECENT_STEPS], lengths[-RECENT_STEPS:]))
+    because += f"; answers went from {first:.3g} to {last:.3g} tokens"
+    if not _is_paid(history, key, max(lengths)):
+        return Answer("ruled out", f"{because}, and hardly one is penalised")
+    shorter = last < SHORTER * first
     fix = train_again(history, {key: 0.1 * earns}, "with a tenth of the penalty")
     outcomes = "if the reward rises, the penalty was the cause"
     return Answer("found" if shorter else "open", because, 1.0 if shorter else 0.5, fix, outcomes)
+
+
+def _is_paid(history: History, key: str, length: float) -> bool:
+    """Return whether answers are cut, or as long as a penalty on length begins."""
+    if key == "gates.truncated_penalty":
+        return max(history.series("truncated/share"), default=0.0) > 0
+    recipe = history.facts.recipe
+    return length > recipe.sampling.max_new_tokens - recipe.gates.overlong_tokens
 
 
 def penalties_of(recipe: Recipe) -> dict[str, float]:
@@ -45,14 +58,14 @@ def penalties_of(recipe: Recipe) -> dict[str, float]:
 
 
 def _run(penalty: float) -> History:
-    recipe = {"gates.overlong_tokens": 8, "gates.overlong_penalty": penalty}
+    recipe = {"gates.overlong_tokens": 28, "gates.overlong_penalty": penalty}
     lengths = [10.0 - 8.0 * i / STEPS for i in range(STEPS)]
     return example_history({"length/mean": lengths, "reward/mean": falling()}, recipe)
 
 
 CAUSE = Cause(
     title="a penalty outweighs the reward",
-    needs=("recipe",),
+    needs=("recipe", "length/mean"),
     applies=lambda history: history.run is not None and bool(penalties_of(history.run.recipe)),
     judge=judge,
     found=(lambda: _run(8.0),),

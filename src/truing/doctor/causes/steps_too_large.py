@@ -68,7 +68,8 @@ def far(history: History) -> list[str]:
     if distance > FAR:
         texts.append(f"the policy is {distance:.2g} nats per token from its reference")
     if (kl := history.after("kl/any")) > FAR:  # of a log, by an unknown estimator
-        texts.append(f"the KL to the reference grew from {history.series('kl/any')[0]:.2g} to {kl:.2g}")
+        first = next(row.metrics["kl/any"] for row in history.steps if "kl/any" in row.metrics)
+        texts.append(f"the KL to the reference grew from {first:.2g} to {kl:.2g}")
     if clipped > CLIPPED and not narrow_clip(history):
         texts.append(f"{clipped:.0%} of tokens are clipped")
     return texts

@@ -105,8 +105,8 @@ def _by_distance(history: History, at: str, tiny: bool) -> Answer:
         return Answer("ruled out", "; ".join(moved))
     distance = history.after("kl_all/k3")
     if math.isnan(distance):
-        distance = history.after("kl/any")
-    has_kl = history.run is not None and history.run.recipe.kl.coef > 0
+        distance = abs(history.after("kl/any"))  # of a log, by k1 it may be below 0
+    has_kl = history.run.recipe.kl.coef > 0 if history.run else history.late("weight/kl") > 0
     if distance < CLOSE and not has_kl:
         because = f"{at}: the policy is {distance:.1g} nats per token from its reference"
         if distance < NEAR:

@@ -45,7 +45,9 @@ def judge(history: History) -> Answer | None:
 def _rises_straight(history: History) -> bool:
     """Return whether the rate at least doubles, and by the same amount in each step, as in a warm-up."""
     known = [(row.step, row.metrics["lr"]) for row in history.steps if "lr" in row.metrics]
-    slopes = [(rate - before) / (step - last) for (last, before), (step, rate) in pairwise(known)]
+    slopes = [
+        (rate - before) / (step - last) for (last, before), (step, rate) in pairwise(known) if step > last
+    ]
     (first, lowest), (last, highest) = known[0], known[-1]
     uneven = (max(slopes) - min(slopes)) * (last - first) if slopes else 0.0
     return len(known) >= MIN_STEPS and highest > 2 * lowest and uneven <= UNEVEN * highest

@@ -178,24 +178,26 @@ def _other_groups(step: Step) -> Iterator[Claim]:
     action = step.setup.equal_groups
     if action is None or "excluded" not in step.tokens:
         return
-    rewards, kept = defaultdict[str, list[float]](list), defaultdict[str, bool](bool)
+    rewards, dropped, trained = defaultdict[str, list[float]](list), set[str](), set[str]()
     for _, sample, part in step.slices():
         excluded = step.tokens["excluded"][part][step.tokens["origin"][part] == Origin.SAMPLED]
         if len(excluded) and not math.isnan(sample.reward):
             rewards[sample.group_id].append(sample.reward)
-            kept[sample.group_id] |= not bool((excluded == Excluded.NOT_KEPT).all())
-    groups = {name: max(each) > min(each) for name, each in rewards.items() if len(each) > 1}
-    wrong = [name for name, differs in groups.items() if differs and not kept[name]]
-    if action == "drop" and any(groups.values()):
-        wrong += [name for name, differs in groups.items() if not differs and kept[name]]
+            # tokens that a mask leaves out in any case keep their own reason
+            dropped |= {sample.group_id} if (excluded == Excluded.NOT_KEPT).any() else set()
+            trained |= {sample.group_id} if (excluded == Excluded.NO).any() else set()
+    differs = {name: max(each) > min(each) for name, each in rewards.items() if len(each) > 1}
+    wrong = [name for name in differs if differs[name] and name in dropped]
+    if action == "drop" and any(differs.values()):
+        wrong += [name for name in differs if not differs[name] and name in trained]
     if wrong:
+        what = "left out" if differs[wrong[0]] else "trained"
         of_first = ", ".join(f"{each:g}" for each in rewards[wrong[0]][:SHOWN])
-        what = "trained" if kept[wrong[0]] else "left out"
         yield Claim(
             Verdict.PROVEN,
-            f"{len(wrong)} of {with_count(len(groups), 'group')} are {what}, against gates.equal_groups",
+            f"{len(wrong)} of {with_count(len(differs), 'group')} are {what}, against gates.equal_groups",
             got=f"rewards of {of_first} in {wrong[0]}",
-            expected=f"{action}: groups of equal rewards alone",
+            expected=f"{action}: groups of equal rewards are left out, and no others",
             specificity=2.2,
         )
 

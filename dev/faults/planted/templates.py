@@ -104,7 +104,7 @@ RETOKENISED = Fault(
     numbers=(9, 10),
     what="answers are re-encoded, and an id changes",
     plant=lambda: patched("truing.algos.flatten:_sample", _retokenised),
-    expected=("TOK001", "TOK007"),
+    expected=("TOK001", "TOK006", "TOK007"),
     changes={"eval.tasks": 0},  # an evaluation is refused before a step is
 )
 

@@ -28,8 +28,8 @@ class TaskOrder(Measurement):
         fact = task_fact(step.sampler.train_tasks, step.learner.setting, key, rollouts)
         if not isinstance(step.learner.setting.stage, SftConfig):
             declared = declared_params(step.recipe, step.sampler.sampling_params.stop_ids)
-            played = "/".join(map(str, (step.recipe.seed, step.stage, "bootstrap", "")))
-            sampled = [each for each in rollouts.values() if not each.group_id.startswith(played)]
+            beside = f"{step.recipe.seed}/{step.stage}/bootstrap/"  # demonstrations, which nothing samples
+            sampled = [each for each in rollouts.values() if not each.group_id.startswith(beside)]
             if other := [each.sampling_params for each in sampled if each.sampling_params != declared]:
                 fact["params"], fact["drawn_with"] = len(other), repr(other[0])
                 fact["declared"] = repr(declared)
@@ -55,33 +55,38 @@ def task_fact(
     ids. A rollout's id ends in its index within the group. Demonstrations beside rollouts have an order of
     their own, and come last.
     """
-    cfg, (seed, stage, step) = setting.stage, key
-    count = cfg.batch_size if isinstance(cfg, SftConfig) else cfg.prompts_per_step
-    task_of_group = {rollout.group_id: rollout.task.task_id for rollout in rollouts.values()}
-    groups = [f"{seed}/{stage}/{step}/{index}" for index in range(count)]
-    indices = expected_tasks(seed, stage, step, count, len(train_tasks))
-    asked = list(groups)
+    cfg, stage = setting.stage, key[1]
+    supervised = isinstance(cfg, SftConfig)
+    groups = _declared(key, stage, cfg.batch_size if supervised else cfg.prompts_per_step, train_tasks)
+    beside: dict[str, str] = {}
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
-        beside = setting.bootstrap.batch_size
-        asked += [f"{seed}/{stage}/bootstrap/{step}/{index}" for index in range(beside)]
-        indices += expected_tasks(seed, f"{stage}/bootstrap", step, beside, len(train_tasks))
-    got = [task_of_group.get(name, "none") for name in asked]
-    expected = [train_tasks[index].task_id for index in indices]
-    other = [index for index in range(len(asked)) if got[index] != expected[index]]
-    fact: Tasks = {"asked": len(asked), "other": len(other)}
-    if not isinstance(cfg, SftConfig):
-        played = set(asked[count:])
-        sampled = [each for each in rollouts.values() if each.group_id not in played]
+        beside = _declared(key, f"{stage}/bootstrap", setting.bootstrap.batch_size, train_tasks)
+    task_of_group = {rollout.group_id: rollout.task.task_id for rollout in rollouts.values()}
+    declared = list((groups | beside).items())
+    got = [task_of_group.get(name, "none") for name, _ in declared]
+    other = [index for index, (_, task) in enumerate(declared) if got[index] != task]
+    fact: Tasks = {"asked": len(declared), "other": len(other)}
+    if other:
+        fact["at"], fact["got"], fact["expected"] = other[0], got[other[0]], declared[other[0]][1]
+    if not supervised:
+        sampled = [each for each in rollouts.values() if each.group_id not in beside]
         fact["sampled"] = len(sampled)
         fact["graded"] = sum(each.status is not Status.ERROR for each in sampled)
-    if other:
-        fact["at"], fact["got"], fact["expected"] = other[0], got[other[0]], expected[other[0]]
-    size = 1 if isinstance(cfg, SftConfig) else cfg.group_size
-    if incomplete := _incomplete(groups, rollouts, size):
+    size = 1 if supervised else cfg.group_size
+    if incomplete := _incomplete(list(groups), rollouts, size):
         first = next(iter(incomplete))
         fact["incomplete"], fact["group"] = len(incomplete), first
         fact["rollouts"], fact["size"] = incomplete[first], size
     return fact
+
+
+def _declared(
+    key: tuple[int, str, int], name: str, count: int, train_tasks: Sequence[Task]
+) -> dict[str, str]:
+    """Return the tasks of a step in one order, ``name``, by the ids of their groups."""
+    seed, _, step = key
+    indices = expected_tasks(seed, name, step, count, len(train_tasks))
+    return {f"{seed}/{name}/{step}/{n}": train_tasks[index].task_id for n, index in enumerate(indices)}
 
 
 def _incomplete(groups: Sequence[str], rollouts: Mapping[str, Rollout], size: int) -> dict[str, list[int]]:

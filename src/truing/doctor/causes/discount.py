@@ -45,7 +45,7 @@ def _ppo(gamma: float, learns: bool = False) -> History:
 
 
 CAUSE = Cause(
-    title="the discount hides the reward",
+    title="the discount removes the reward",
     needs=("length/mean",),
     applies=lambda history: _gamma(history) < 1,
     judge=judge,

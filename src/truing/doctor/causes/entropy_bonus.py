@@ -25,8 +25,10 @@ def judge(history: History) -> Answer:
         changes = {"entropy.coef": bonus.coef / 10}
         if bonus.target is not None:
             because += f" that adapts to entropy.target = {bonus.target:g}"
-            weights = [row.metrics.get("weight/entropy", 0.0) for row in history.steps]
-            because += f", to {max(weights):.2g} at most"
+            weights = [
+                row.metrics["weight/entropy"] for row in history.steps if "weight/entropy" in row.metrics
+            ]
+            because += f", to {max(weights):.2g} at most" if weights else ""
             changes = {"entropy.target": float(f"{first:.1g}")}
     if last <= GREW * first or history.outcome.learns:
         return Answer("ruled out", because)

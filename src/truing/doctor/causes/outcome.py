@@ -47,8 +47,8 @@ class Outcome:
     def learns(self) -> bool:
         """Return whether the policy gets better, and not by smaller parts of the reward alone."""
         rises = self.trend.rises or (self.better and not self.trend.fell)
-        hollow = self.worse or self.unearned or self.hacked or self.unconfirmed
-        return rises and not (hollow or self.fault)
+        only_paid = self.unearned or self.hacked or self.unconfirmed
+        return rises and not (self.worse or only_paid or self.fault)
 
     @property
     def lost(self) -> float:

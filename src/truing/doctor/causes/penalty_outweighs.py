@@ -33,7 +33,7 @@ def judge(history: History) -> Answer:
     lengths = [row.metrics["length/mean"] for row in history.steps if "length/mean" in row.metrics]
     first, last = (statistics.fmean(part) for part in (lengths[:RECENT_STEPS], lengths[-RECENT_STEPS:]))
     because += f"; answers went from {first:.3g} to {last:.3g} tokens"
-    if not _is_paid(history, key, max(lengths)):
+    if not _is_given(history, key, max(lengths)):
         return Answer("ruled out", f"{because}, and hardly one is penalised")
     shorter = last < SHORTER * first
     fix = train_again(history, {key: 0.1 * earns}, "with a tenth of the penalty")
@@ -41,7 +41,7 @@ def judge(history: History) -> Answer:
     return Answer("found" if shorter else "open", because, 1.0 if shorter else 0.5, fix, outcomes)
 
 
-def _is_paid(history: History, key: str, length: float) -> bool:
+def _is_given(history: History, key: str, length: float) -> bool:
     """Return whether answers are cut, or as long as a penalty on length begins."""
     if key == "gates.truncated_penalty":
         return max(history.series("truncated/share"), default=0.0) > 0

@@ -101,15 +101,15 @@ def judge(history: History) -> Answer:
     for answer in (bonus, *others):
         if answer is not None and answer.state == "found":
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
-    wild, unseen = [*far(history), *_grown(history)], hidden(history)
-    if not outcome.fell and not wild and not collapse and unseen < HIDDEN:
+    unusual, unseen = [*far(history), *_grown(history)], hidden(history)
+    if not outcome.fell and not unusual and not collapse and unseen < HIDDEN:
         return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.fell and history.broke:
         because += f"; the reward fell after step {history.rewarded[history.broke - 1].step + 1}"
     if ((outcome.fell and moved) or collapse) and (bonus is None or bonus.state != "open"):
         return _answer(history, "found", because, max(outcome.lost, collapse))
-    if outcome.fell or wild:
+    if outcome.fell or unusual:
         return _answer(history, "open", because, outcome.lost / 2 or 0.3)  # without a sign of its own
     because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
     return _answer(history, "open", because, 0.1)

@@ -57,22 +57,22 @@ def judge(history: History) -> Answer:
     usual = default_learning_rate(history.stage, bool(history.run and history.run.recipe.lora))
     if tiny := history.rate * TINY < usual:
         at += f" (recipes without a rate take {usual:g})"
-    if held := _held(history):
-        at += f", with {', '.join(f'{key} = {value:g}' for key, (value, _) in held.items())}"
+    if limits := _limits_of_steps(history):
+        at += f", with {', '.join(f'{key} = {value:g}' for key, (value, _) in limits.items())}"
     return _by_answers(history, at, tiny) or _by_distance(history, at, tiny)
 
 
-def _held(history: History) -> dict[str, tuple[float, object]]:
+def _limits_of_steps(history: History) -> dict[str, tuple[float, object]]:
     """Return what makes steps small whatever the rate is: by key, what it is and what is usual."""
     if history.run is None:
         return {}
     optimizer, lora = history.run.recipe.optimizer, history.run.recipe.lora
-    held: dict[str, tuple[float, object]] = {}
+    limits: dict[str, tuple[float, object]] = {}
     if optimizer.max_grad_norm < min(CUT, history.mean("grad/norm")):
-        held["optimizer.max_grad_norm"] = optimizer.max_grad_norm, 1.0
+        limits["optimizer.max_grad_norm"] = optimizer.max_grad_norm, 1.0
     if lora and lora.alpha and lora.rank and lora.alpha < SCALE * lora.rank:
-        held["lora.alpha"] = lora.alpha, 2 * lora.rank
-    return held
+        limits["lora.alpha"] = lora.alpha, 2 * lora.rank
+    return limits
 
 
 def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
@@ -119,9 +119,9 @@ def _by_distance(history: History, at: str, tiny: bool) -> Answer:
 
 def _test(history: History, factor: int) -> Advice:
     """Return the test at a larger rate."""
-    held: dict[str, object] = {key: usual for key, (_, usual) in _held(history).items()}
+    usual: dict[str, object] = {key: value for key, (_, value) in _limits_of_steps(history).items()}
     rate = {f"{history.stage}.learning_rate": factor * history.rate}
-    changes = {**(held or rate), f"{history.stage}.steps": len(history.steps)}
+    changes = {**(usual or rate), f"{history.stage}.steps": len(history.steps)}
     return train_again(history, changes, f"at {factor} times the learning rate")
 
 

@@ -35,6 +35,9 @@ HELPS = {
     "entropy": "entropy.coef",
     "gate": "gates.min_trained_tokens",
     "decay": "optimizer.weight_decay",
+    "warm-up": "optimizer.warmup_steps",
+    "overlong": "gates.overlong_penalty",
+    "tight-clip": "grpo.clip_low",
 }
 """The key that a change of each run must have to help; of other runs none helps."""
 
@@ -47,6 +50,9 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     "entropy": {"entropy.coef": 0.3},
     "gate": {"gates.min_trained_tokens": 100_000, "doctor.stop": False},
     "decay": {"optimizer.weight_decay": 50.0},
+    "warm-up": {"optimizer.warmup_steps": 5000},
+    "overlong": {"gates.overlong_tokens": 4, "gates.overlong_penalty": 8.0},
+    "tight-clip": {"grpo.clip_low": 1e-4, "grpo.clip_high": 1e-4, "grpo.minibatches": 8},
 }
 
 NULLS = tuple(

@@ -90,7 +90,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "RWD006 RWD004",
         f"{CHECK}: demonstrations must get the full reward, other answers less",
     ),
-    45: _by("rewards are on other rows", "RWD002"),
+    45: _by("rewards are on other rows", "RWD014 RWD002"),
     46: _by("grading the same answer again gives another reward", "RWD002", CHECK),
     47: _by(
         "the reward is hacked",
@@ -132,7 +132,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "TPL003",
         f"{CHECK}; refused before the first step if demonstrations or tasks differ",
     ),
-    69: _by("rewards are clipped, scaled or shifted after grading", "RWD009 RWD002"),
+    69: _by("rewards are clipped, scaled or shifted after grading", "RWD009 RWD014"),
     70: _by("a branch of a tree sees a little of another", "SMP006 SMP005 RAT002"),
     71: _by("a gradient is lost, doubled or negated before the step, even once", "OPT014 OPT009"),
     72: _by("no token is trained in the whole run", "MSK009"),

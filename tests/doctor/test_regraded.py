@@ -4,12 +4,11 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-
-from truing.doctor.rules.rwd002 import REWARDS, RULE, example, group_paid, other_than_graded
+from truing.doctor.rules import rwd014
+from truing.doctor.rules.rwd002 import REWARDS, RULE, example, group_paid
 from truing.doctor.verdict import Verdict
 from truing.errors import RewardCrash
-from truing.measurements.regraded import FURTHER, regraded, rollouts_to_regrade
+from truing.measurements.regraded import regraded, rollouts_to_regrade
 from truing.rewards import GradeResult
 
 
@@ -39,27 +38,19 @@ def test_rewards_of_other_rows_are_reported_as_those():
     assert f"{len(REWARDS)} of {len(REWARDS)} rewards are on other rows" in claim.what
 
 
-def test_a_stored_reward_that_no_further_grading_gives_has_odds():
-    (claim,) = judged(other_than_graded())
-    assert claim.verdict is Verdict.EVIDENCE
-    assert claim.log10_odds == pytest.approx(6.0)
-    assert claim.what.startswith(
-        "6 of 6 answers get another reward when graded again, and further gradings agree"
-    )
+def test_rewards_that_their_grader_did_not_return_are_proven():
+    (changed,) = rwd014.RULE.judge(rwd014.example())
+    (moved,) = rwd014.RULE.judge(rwd014.of_another_rollout())
+    (kept,) = rwd014.RULE.judge(rwd014.not_graded())
+    assert changed.what == "3 of 8 rollouts have another reward than their grader returned"
+    assert moved.what == "8 of 8 rewards are on other rows than their answers: shifted by -1"
+    assert kept.got == "0.1 is stored, no grader was called for it"
+    assert {each.verdict for each in (changed, moved, kept)} == {Verdict.PROVEN}
 
 
-@pytest.mark.parametrize("further", [[0.75] * 7 + [0.5], [0.5] * 8, [0.75] * 7 + [math.nan]])
-def test_where_the_stored_reward_is_not_the_only_odd_one_the_grader_is_suspect(further):
-    step = other_than_graded()
-    facts = [each | {"stored": 0.5, "again": 0.75, "further": further} for each in step.facts["regraded"]]
-    (claim,) = judged(replace(step, facts={"regraded": facts}))
-    assert claim.verdict is Verdict.SUSPECT
-
-
-def test_a_grading_that_is_unlike_all_others_and_the_stored_one_ends_the_odds():
-    step = other_than_graded()
-    noisy = {"sample_id": "s7", "stored": 0.5, "again": 0.75, "further": [0.5] * 8}
-    facts = [*step.facts["regraded"], *step.facts["regraded"], noisy]
+def test_another_reward_of_a_few_answers_makes_the_grader_suspect():
+    step = example()
+    facts = [each | {"stored": 0.5, "again": 0.75} for each in step.facts["regraded"][:4]]
     (claim,) = judged(replace(step, facts={"regraded": facts}))
     assert claim.verdict is Verdict.SUSPECT
 
@@ -68,14 +59,14 @@ def rollout(name, reward, *turns):
     return SimpleNamespace(rollout_id=name, group_id=name[0], reward=reward, turn_rewards=turns)
 
 
-def test_an_equal_reward_is_not_graded_further():
+def test_an_equal_reward_has_an_equal_second_one():
     fact = regraded(rollout("a0", 1.0), lambda _: GradeResult(1.0, {}))
     assert fact == {"sample_id": "a0", "stored": 1.0, "again": 1.0}
 
 
 def test_rewards_of_turns_are_compared_where_their_sum_is_the_same():
     fact = regraded(rollout("a0", 1.0, 0.8, 0.2), lambda _: GradeResult(1.0, {}, (0.2, 0.8)))
-    assert fact == {"sample_id": "a0", "turn": 0, "stored": 0.8, "again": 0.2, "further": [0.2] * FURTHER}
+    assert fact == {"sample_id": "a0", "turn": 0, "stored": 0.8, "again": 0.2}
 
 
 def test_a_function_that_fails_now_and_then_ends_no_run():
@@ -84,7 +75,6 @@ def test_a_function_that_fails_now_and_then_ends_no_run():
 
     fact = regraded(rollout("a0", 1.0), fails)
     assert math.isnan(fact["again"])
-    assert all(map(math.isnan, fact["further"]))
 
 
 def test_whole_groups_are_graded_again_and_other_ones_from_step_to_step():

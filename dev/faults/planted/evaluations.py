@@ -27,6 +27,24 @@ EVALUATED_BEST = Fault(
 )
 
 
+def _evaluated_leniently(real):
+    def grade(rollout, *args):
+        graded = real(rollout, *args)
+        return replace(graded, reward=max(graded.reward, 0.5)) if "/eval/" in rollout.group_id else graded
+
+    return grade
+
+
+EVALUATED_LENIENTLY = Fault(
+    name="evaluated-leniently",
+    numbers=(102,),
+    what="in evaluations a wrong answer earns half",
+    plant=lambda: patched("truing.rollouts.collect:_grade", _evaluated_leniently),
+    expected=(),
+    refusal="the evaluation has other rewards than declared",
+)
+
+
 PASSES_ABOVE_ALONE = Fault(
     name="passes-above-alone",
     numbers=(),

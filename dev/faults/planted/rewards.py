@@ -99,7 +99,7 @@ GROUP_PAID = Fault(
     numbers=(45,),
     what="every rollout gets the mean reward of its group, and so do the parts of its reward",
     plant=lambda: patched("truing.rollouts.sampler:collect", _group_paid),
-    expected=("RWD002",),
+    expected=("RWD014",),
 )
 
 
@@ -209,7 +209,7 @@ REWARDS_ON_OTHER_ROWS = Fault(
     numbers=(45,),
     what="rewards are one row off their rollouts",
     plant=lambda: patched("truing.rollouts.sampler:collect", _rewards_on_other_rows),
-    expected=("RWD002",),
+    expected=("RWD014",),
 )
 
 
@@ -234,7 +234,7 @@ REWARDS_ROUNDED = Fault(
     numbers=(45,),
     what="rewards are stored with one digit",
     plant=lambda: _stored_as(lambda graded: round(graded.reward, 1)),
-    expected=("RWD002",),
+    expected=("RWD014",),
 )
 
 
@@ -243,7 +243,8 @@ SHORT_ONES_PAID_LESS = Fault(
     numbers=(45,),
     what="short answers lose a tenth of their reward after grading",
     plant=lambda: _stored_as(lambda graded: graded.reward * (0.9 if len(graded.text) < 6 else 1.0)),
-    expected=("RWD002",),
+    expected=(),
+    refusal="the evaluation has other rewards than declared",
 )
 
 
@@ -252,6 +253,64 @@ FIRST_OF_GROUP_PAID_MORE = Fault(
     numbers=(45,),
     what="the first two rollouts of each group have a bonus that no grader gives",
     plant=lambda: _stored_as(lambda graded: graded.reward + 0.5 * graded.rollout_id.endswith(("/0", "/1"))),
-    expected=("RWD002",),
+    expected=("RWD014",),
     changes={"eval.tasks": 0},
+)
+
+
+def _rewards_of_the_step_before(real):
+    earlier = {}
+
+    def collect(tasks, *, key, grade, **options):
+        groups = real(tasks, key=key, grade=grade, **options)
+        if grade is None or "eval" in key:
+            return groups
+        before, earlier["rollouts"] = (
+            earlier.get("rollouts"),
+            [each for group in groups for each in group.rollouts],
+        )
+        if before is None:
+            return groups
+        of_before = iter(before)
+        return [
+            replace(group, rollouts=tuple(_with_reward_of(each, next(of_before)) for each in group.rollouts))
+            for group in groups
+        ]
+
+    return collect
+
+
+def _with_reward_of(rollout, other):
+    return replace(rollout, reward=other.reward, reward_parts=other.reward_parts)
+
+
+REWARDS_OF_THE_STEP_BEFORE = Fault(
+    name="rewards-of-the-step-before",
+    numbers=(45,),
+    what="rollouts have the rewards of the step before, at the same places",
+    plant=lambda: patched("truing.rollouts.sampler:collect", _rewards_of_the_step_before),
+    expected=("RWD014",),
+)
+
+
+def _grades_kept_by_text(real):
+    first = {}
+
+    def grade(rollout, *args):
+        if "/eval/" in rollout.group_id:
+            return real(rollout, *args)
+        kept = first.get(rollout.text)
+        if kept is None:
+            kept = first[rollout.text] = real(rollout, *args)
+        return _with_reward_of(rollout, kept)
+
+    return grade
+
+
+GRADES_KEPT_BY_TEXT = Fault(
+    name="grades-kept-by-text",
+    numbers=(),
+    what="an answer is graded once, and has that reward for each task",
+    plant=lambda: patched("truing.rollouts.collect:_grade", _grades_kept_by_text),
+    expected=("RWD014",),
 )

@@ -90,6 +90,7 @@ INPUTS: Mapping[str, str] = {
     "facts.ranks": "the state of all ranks, and the samples that each computed",
     "facts.routes": "the experts that engine and trainer selected",
     "facts.publication": "the receipt of the publication to the engine",
+    "facts.graded": "what graders returned for rollouts",
     "facts.regraded": "stored answers, graded again",
     "facts.frozen": "a digest of the frozen weights",
     "facts.audit": "distributions of tokens that were chosen before any reward",

@@ -17,9 +17,6 @@ from truing.utils.rng import seed_of
 IN_AUDITS, EVERY = 16, 64
 """Rollouts of an audit that are graded again; in other steps one of each ``EVERY``, at least one."""
 
-FURTHER = 8
-"""Further gradings of a rollout whose second reward differs: they show which of the two is the odd one."""
-
 
 class RegradedRollouts(Measurement):
     """Rewards of some rollouts and of their turns, computed again by the same functions.
@@ -67,9 +64,9 @@ def rollouts_to_regrade(rollouts: Iterable[Rollout], count: int, key: tuple[obje
 
 
 def regraded(rollout: Rollout, grade: GradeFn) -> Regraded:
-    """Return the reward of a rollout, or of its first turn that differs, and those of further gradings."""
+    """Return the reward of a rollout, or of its first turn that differs, and that of a second grading."""
     again = _grade(rollout, grade)
-    turn = _other_turn(rollout, again)
+    turn = other_turn(rollout, again)
     fact: Regraded = {
         "sample_id": rollout.rollout_id,
         "stored": rollout.reward if turn is None else rollout.turn_rewards[turn],
@@ -77,14 +74,7 @@ def regraded(rollout: Rollout, grade: GradeFn) -> Regraded:
     }
     if turn is not None:
         fact["turn"] = turn
-    if fact["again"] != fact["stored"]:
-        fact["further"] = [_value(_grade(rollout, grade), turn) for _ in range(FURTHER)]
     return fact
-
-
-def reward_again(rollout: Rollout, grade: GradeFn) -> float:
-    """Return the reward of another grading; NaN if there is none this time."""
-    return _value(_grade(rollout, grade), None)
 
 
 def _grade(rollout: Rollout, grade: GradeFn) -> GradeResult | None:
@@ -95,7 +85,7 @@ def _grade(rollout: Rollout, grade: GradeFn) -> GradeResult | None:
         return None
 
 
-def _other_turn(rollout: Rollout, again: GradeResult | None) -> int | None:
+def other_turn(rollout: Rollout, again: GradeResult | None) -> int | None:
     """Return the first turn with another reward, where turns are judged."""
     if again is None or len(again.turn_rewards) != len(rollout.turn_rewards):
         return None

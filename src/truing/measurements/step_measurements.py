@@ -39,6 +39,7 @@ from truing.measurements.row_gradients import SumOfRows
 from truing.measurements.sample_usage import UsedSamples
 from truing.measurements.sampled_ids import SampledIds
 from truing.measurements.sampler_layer import SamplerLayer
+from truing.measurements.stored_rewards import StoredRewards
 from truing.measurements.task_order import TaskOrder
 from truing.measurements.unchanged_weights import FrozenWeights, ReferenceDigest
 from truing.measurements.weight_digests import WeightDigests
@@ -75,6 +76,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     DecodedTexts,
     DecodedDemonstrations,
     DemonstrationOpening,
+    StoredRewards,
     AnswerLengths,
     RatioHistograms,
     # audits, in the order in which they are measured

@@ -22,6 +22,7 @@ from truing.models.policy import Policy
 from truing.rollouts.collect import collect
 from truing.rollouts.endpoint import ProgramEndpoint, open_endpoint
 from truing.rollouts.episode_context import EndedFn, EpisodeContext
+from truing.rollouts.grade_log import GradeLog
 from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.run_tasks import loss_count, run_tasks
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
@@ -47,6 +48,7 @@ class Sampler:
     chat: Chat
     grammars: CallGrammars | None
     workers: EnvWorkers
+    grades: GradeLog
     endpoint: ProgramEndpoint | None  # of an environment of programs
     kept: int  # collections whose workspaces stay: rollouts may be ahead, and an evaluation comes between
     context_length: int  # of the model; the engine's may be shorter
@@ -88,7 +90,7 @@ class Sampler:
                 group_size=group_size,
                 context=self.episode_context(sampling_params),
                 turn_source=PolicyTurns(self.engine, sampling_params, prefix, force_rate, self.grammars),
-                grade=self.workers.grade,
+                grade=self.grades.grade,
                 key=(self.seed, *key),
                 on_ended=on_ended,
             )
@@ -194,6 +196,7 @@ def open_sampler(recipe: Recipe, policy: Policy, env: Env, splits: Mapping[Split
             chat=chat,
             grammars=grammars,
             workers=workers,
+            grades=GradeLog(workers.grade),
             endpoint=endpoint,
             kept=recipe.engine.ahead + 3,
             context_length=loaded.context_length,

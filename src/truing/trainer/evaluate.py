@@ -1,7 +1,7 @@
 """Evaluations: the same tasks and random numbers each time, proven to be those that the recipe declares."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from truing.rewards import Rewards, reward_range
 from truing.rollouts.episode_context import EndedFn
 from truing.rollouts.running_rollout import remedy_of
 from truing.trainer.collector import logged_publication
-from truing.trainer.evaluation_check import other_rewards, prove_evaluated, prove_pass_rates
+from truing.trainer.evaluation_check import prove_evaluated, prove_pass_rates
 from truing.trainer.run_context import RunContext
 from truing.trainer.second_grader import second_grades
 from truing.trainer.session import Session
@@ -32,7 +32,6 @@ def logged_evaluation(run: RunContext, name: str, stage: str, step: int) -> Eval
         session,
         name,
         lambda ended, answers: event_log.notify("evaluated", {"ended": ended, "answers": answers}),
-        lambda text: event_log.log("incident", what="evaluation", stage=stage, step=step, text=text),
     )
     evaluation = replace(evaluation, stage=stage, step=step)
     session.sampler.engine.release_memory()
@@ -43,16 +42,13 @@ def logged_evaluation(run: RunContext, name: str, stage: str, step: int) -> Eval
     return evaluation
 
 
-def evaluate(
-    session: Session, name: str, on_ended: EndedFn, on_incident: Callable[[str], None]
-) -> Evaluation:
+def evaluate(session: Session, name: str, on_ended: EndedFn) -> Evaluation:
     """Evaluate with the published weights, and prove it.
 
     Args:
         session: with the policy and the tasks.
         name: of the evaluation.
         on_ended: called while answers are sampled.
-        on_incident: called with what is wrong and no proof.
     """
     recipe, sampler, cfg = session.recipe, session.sampler, session.recipe.eval
     params = recipe.sampling.to_params(sampler.sampling_params.stop_ids, temperature=cfg.temperature)
@@ -60,8 +56,6 @@ def evaluate(
     evaluation = evaluation_of(name, sampler.env.rewards, groups, cfg.passes_at)
     prove_evaluated(recipe, session.policy, sampler, groups, evaluation.reward)
     prove_pass_rates(evaluation)
-    if text := other_rewards(recipe, sampler, groups):
-        on_incident(text)
     return replace(evaluation, second=second_grades(session, groups))
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from math import comb, fsum, isclose, log10
+from math import comb, fsum, isclose, isnan, nan
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from truing.config import Recipe
 from truing.errors import ModelError
 from truing.measurements.evaluated_draws import evaluated_draws
 from truing.measurements.prompts import prompt_fact, raise_if_different
-from truing.measurements.regraded import IN_AUDITS, are_graded_alone, reward_again, rollouts_to_regrade
 from truing.measurements.task_order import declared_params
 from truing.models.digest import quick_sum
 from truing.models.policy import Policy
@@ -25,10 +24,6 @@ from truing.types.status import Status
 
 ROUNDING = 1e-5
 """Reward units, and of the reward: rounding of a sum in another order."""
-
-FURTHER, ODDS = 1000, 6.0
-"""Further gradings of a rollout whose second reward differs, and log10 of the odds, over all rollouts, that
-the stored rewards are not those of the grader."""
 
 
 def prove_evaluated(
@@ -59,6 +54,7 @@ def prove_evaluated(
                 raise _other("sampling parameters", repr(rollout.sampling_params), repr(declared))
     _prove_weights(groups, quick_sum(policy.parameters))
     _prove_draws(recipe, policy, sampler, groups)
+    _prove_rewards(policy, sampler, groups)
     _prove_means(groups, reward)
 
 
@@ -112,6 +108,18 @@ def _prove_draws(recipe: Recipe, policy: Policy, sampler: Sampler, groups: Seque
         raise _other("draws", got, "those of the declared distribution at the random numbers of their keys")
 
 
+def _prove_rewards(policy: Policy, sampler: Sampler, groups: Sequence[RolloutGroup]) -> None:
+    """Raise if a rollout has another reward than its grader returned."""
+    rollouts = {each.rollout_id: each for group in groups for each in group.rollouts}
+    parts = policy.ranks.gather("the results of graders", sampler.grades.take(rollouts))
+    returned = {name: result.reward for part in parts for name, result in part.items()}
+    stored = {name: each.reward for name, each in rollouts.items() if not isnan(each.reward)}
+    other = [name for name, reward in stored.items() if reward != returned.get(name)]
+    if other:
+        got = f"{stored[other[0]]:g} for {other[0]}, one of {len(other)} rollouts with another one"
+        raise _other("rewards", got, f"{returned.get(other[0], nan):g}, as its grader returned")
+
+
 def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:
     """Raise if a task's reward is not the mean of its graded rollouts."""
     for group in groups:
@@ -124,31 +132,6 @@ def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) ->
             differ = not isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12)
         if differ:
             raise _other("means", f"{got} for task {group.task.task_id}", f"{expected}, the mean of {earned}")
-
-
-def other_rewards(recipe: Recipe, sampler: Sampler, groups: Sequence[RolloutGroup]) -> str:
-    """Return that rollouts earn other rewards when graded again, and then always the same; "" if they do not.
-
-    Of n exchangeable gradings of which one is unlike the others, the stored one is that with probability 1/n.
-    It is no proof: a function that remembers answers, or has less time on a busy machine, does so too.
-    """
-    if not are_graded_alone(sampler.env.rewards):
-        return ""
-    rollouts, other = [each for group in groups for each in group.rollouts], list[str]()
-    for rollout in rollouts_to_regrade(rollouts, IN_AUDITS, (recipe.seed, "eval", "regraded")):
-        again = reward_again(rollout, sampler.workers.grade)
-        if isclose(again, rollout.reward, rel_tol=ROUNDING, abs_tol=ROUNDING):
-            continue
-        if any(reward_again(rollout, sampler.workers.grade) != again for _ in range(FURTHER)):
-            return ""  # the grader is not exact, or fails now
-        other.append(
-            f"{rollout.reward:g} of {rollout.rollout_id}, {again:g} in {FURTHER + 1} further gradings"
-        )
-        if len(other) * log10(FURTHER + 2) >= ODDS:
-            return (
-                f"rollouts of the evaluation have other rewards than their grader gives: {'; '.join(other)}"
-            )
-    return ""
 
 
 def prove_pass_rates(evaluation: Evaluation) -> None:

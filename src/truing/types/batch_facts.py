@@ -112,8 +112,14 @@ class Regraded(TypedDict):
     sample_id: Text
     stored: NumberOrNaN
     again: NumberOrNaN
-    further: NotRequired[list[NumberOrNaN]]  # of a rollout whose second reward differs
     turn: NotRequired[Count]
+
+
+class Graded(TypedDict):
+    """Stored rewards beside those that graders returned for the same rollouts."""
+
+    rollouts: Count
+    pairs: list[Regraded]  # of all rollouts, if one differs; ``again`` is NaN for one that was not graded
 
 
 class SampleUsage(TypedDict):

@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from truing.types.batch_facts import Batch, HeldOut, Publication, Ranks, Regraded, Replies, SampleUsage, Tasks
+from truing.types.batch_facts import (
+    Batch,
+    Graded,
+    HeldOut,
+    Publication,
+    Ranks,
+    Regraded,
+    Replies,
+    SampleUsage,
+    Tasks,
+)
 from truing.types.token_facts import (
     Audit,
     Demonstrations,
@@ -68,6 +78,7 @@ class Facts(TypedDict, total=False):
     forced_prefixes: ForcedPrefixes
     frozen: Digests
     generation_tokens: Mapping[Text, Count]  # in the loss, of the generation that a sample is from
+    graded: Graded
     graded_text: GradedTexts
     gradient: PlainGradient
     held_out: HeldOut

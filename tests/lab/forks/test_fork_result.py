@@ -1,12 +1,21 @@
 """What pairs of forks show: an effect seldom where there is none, and how much longer it takes."""
 
-import re
-
 import numpy as np
 import pytest
 
 from truing.lab.forks.arms import Arm
-from truing.lab.forks.result import ERROR, MOST_PAIRS, ArmResult, deviation_of, error_of, results_of, summary
+from truing.lab.forks.result import (
+    ERROR,
+    EVERY_ARM,
+    MOST_PAIRS,
+    ArmResult,
+    deviation_of,
+    error_of,
+    results_of,
+    rounds_of,
+    summary,
+    tried,
+)
 from truing.lab.stats.e_process import min_pairs
 
 SLOW, FAST = (
@@ -58,26 +67,47 @@ def test_where_nothing_helps_something_is_seldom_said_to():
 
 def test_an_effect_that_is_seen_and_not_proven_says_what_would_prove_it():
     promising = result(*[0.05, -0.02, 0.08, 0.04, -0.01, 0.06, 0.05, 0.04, 0.05, -0.01])
-    _, line, *_ = summary([promising], 20, 2.0)
-    pairs = int(re.search(r"some (\d+) pairs show it", line)[1])
+    _, line, *_ = summary([promising], 20, lambda pairs: 2.0 * pairs)
+    pairs = int(line.partition("some ")[2].split()[0])
     assert len(promising.differences) < pairs <= MOST_PAIRS
     assert line.endswith(f"--minutes {2 * pairs}")
     assert deviation_of([promising]) == pytest.approx(np.std(promising.differences, ddof=1))
     assert np.isnan(deviation_of([result(0.1)]))
 
 
+def test_later_pairs_have_the_arms_that_may_still_help():
+    arms = [Arm(str(i), (f"grpo.learning_rate={i}",), "seen") for i in range(4)]
+    effects = (0.01, 0.3, -0.2, 0.2)
+
+    def names(pair, effects=effects):
+        noise = [0.5 * (-1) ** i for i in range(pair)]
+        results = [
+            ArmResult(arm, tuple(effect + each for each in noise), error_of(4))
+            for arm, effect in zip(arms, effects, strict=True)
+        ]
+        return [each.name for each in tried(results, pair)]
+
+    assert names(0) == ["0", "1", "2", "3"]
+    assert sorted(names(EVERY_ARM - 1)) == ["0", "1", "2", "3"]
+    assert names(EVERY_ARM) == ["1", "3"]
+    assert names(2 * EVERY_ARM) == ["1"]
+    assert names(min_pairs(error_of(4)) + 1, (0.01, 0.9, -0.2, 0.2)) == ["3"]  # "1" is proven to help
+    assert rounds_of(10, 4, 1) == 4 * 5 + 4 * 3 + 2 * 2
+    assert rounds_of(10, 4, 2) == 4 * 3 + 4 * 2 + 2 * 1
+
+
 def test_the_first_line_is_the_answer():
     good, bad, few = result(*[0.2] * PAIRS), result(*[-0.2] * PAIRS), result(0.1, 0.2)
     flat = result(*[0.01 * (-1) ** i for i in range(PAIRS)])
-    assert next(summary([bad, good], 20, 1.0)).startswith("with grpo.learning_rate=9 the reward is higher")
-    first, *_ = summary([flat, bad], 20, 1.0)
+    assert next(summary([bad, good], 20, None)).startswith("with grpo.learning_rate=9 the reward is higher")
+    first, *_ = summary([flat, bad], 20, None)
     assert first.startswith("nothing is proven to help within 20 steps: these pairs show an effect of 0.0")
     needed = min_pairs(error_of(2))
-    assert next(summary([few, few], 20, 1.5)).startswith(
-        f"not decided: {needed} pairs are the fewest that can"
+    assert next(summary([few, few], 20, lambda pairs: 1.5 * pairs)) == (
+        f"not decided: {needed} pairs are the fewest that can, so it takes"
+        f" --minutes {int(np.ceil(1.5 * needed))} or more"
     )
-    assert f"--minutes {int(np.ceil(1.5 * needed))} or more" in next(summary([few, few], 20, 1.5))
-    assert [line.partition(":")[0] for line in summary([flat, bad, good], 20, 1.0)][1:] == [
+    assert [line.partition(":")[0] for line in summary([flat, bad, good], 20, None)][1:] == [
         "helps",
         "hurts",
         "no effect is proven",

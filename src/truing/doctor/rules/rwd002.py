@@ -8,24 +8,19 @@ towards nothing. A noisy grader adds its noise to every advantage.
 
 How it is measured: Every step grades some rollouts again, and compares the rewards one by one, also those of
 turns. Rewards that moved together, all by the same number of rows or in reverse order, among all or within
-each group, are on other rows. So are eight or more different ones that all appear elsewhere. A rollout whose
-second reward differs is graded eight times more. If one of the ten is unlike the other nine, then with any
-grader, however noisy, it is the stored one in a tenth of the cases: each time that it is multiplies the odds
-by ten, over all steps of the stage, and each time that it is not ends them.
+each group, are on other rows. So are eight or more different ones that all appear elsewhere. Any other
+difference makes only the grader suspect.
 
-Healthy look-alikes: A grader that is not exact: the odd one of ten gradings is mostly another than the
-stored one, and only the grader is suspect. A few exchanged rewards of 0 and 1 may be chance. Rounding in the
-last digit.
+Healthy look-alikes: A grader that is not exact, or that remembers earlier answers. A few exchanged rewards of
+0 and 1 may be chance. Rounding in the last digit.
 
 Fix: Give each answer an id before grading, and store its reward under that id. Make the grader exact if
-possible; otherwise compare a judge's noise with the spread of a group. If further gradings agree with the
-second, something changes rewards after grading; a function that remembers earlier answers does so itself.
+possible; otherwise compare a judge's noise with the spread of a group.
 
 References: docs/judges.md, https://arxiv.org/abs/2606.26185
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -38,9 +33,6 @@ from truing.types.batch_facts import Regraded
 
 ROUNDING = 1e-5
 """Reward units, and of the reward: rounding of float32 and of a sum in another order."""
-
-ODDS = 6.0
-"""log10 of the odds for evidence: a probability of one in a million, over the whole stage."""
 
 MANY = 8
 """Rewards on other rows, too many for chance."""
@@ -55,48 +47,29 @@ class Measured(NamedTuple):
     same: bool  # the same rewards, on other rows
     moved: str  # the permutation from the stored rewards to the others; empty without one
     of_group: str  # the statistic of its group's rewards that each rollout has; empty without one
-    odds: float  # log10, that the stored rewards are not those of the grader
     row: int | None  # the first that differs, if it is in the step
     stored: float
     again: float
 
 
-def measure(step: Step) -> Measured:
+def measure(step: Step, rollouts: Sequence[Regraded]) -> Measured:
     """Compare one by one, and as a whole."""
-    pairs = [(each["stored"], each["again"]) for each in step.facts["regraded"]]
+    pairs = [(each["stored"], each["again"]) for each in rollouts]
     wrong = [i for i, (a, b) in enumerate(pairs) if not _equal(a, b)]
     stored, again = ([pairs[i][side] for i in wrong] for side in (0, 1))
     nothing: Mapping[str, Any] = {"stored": math.nan, "again": math.nan}
-    first = step.facts["regraded"][wrong[0]] if wrong else nothing
+    first = rollouts[wrong[0]] if wrong else nothing
     return Measured(
         len(pairs),
         len(wrong),
         len({round(value / ROUNDING) for value in stored if math.isfinite(value)}),
         all(_equal(a, b) for a, b in zip(sorted(stored), sorted(again), strict=True)),
-        _order(pairs, _blocks(step)),
-        _of_group(pairs, _whole(step)),
-        _odds([each for facts in step.facts_of_stage for each in facts.get("regraded", ())]),
+        _order(pairs, _blocks(step, rollouts)),
+        _of_group(pairs, _whole(step, rollouts)),
         step.row_of(first.get("sample_id")),
         first["stored"],
         first["again"],
     )
-
-
-def _odds(regraded: Sequence[Regraded]) -> float:
-    """Return log10 of the product of an e-value per rollout: n if the stored reward is the odd one of n.
-
-    Of n exchangeable gradings of which one is unlike the others, the stored one is that with probability 1/n.
-    """
-    log10 = 0.0
-    for each in regraded:
-        gradings = [each["again"], *each.get("further", ())]
-        if len(gradings) == 1 or not all(map(math.isfinite, gradings)):
-            continue
-        of_value = Counter(round(value / ROUNDING) for value in (each["stored"], *gradings))
-        if sorted(of_value.values()) == [1, len(gradings)]:
-            is_stored = of_value[round(each["stored"] / ROUNDING)] == 1
-            log10 += math.log10(len(gradings) + 1) if is_stored else -math.inf
-    return log10
 
 
 def _equal(a: float, b: float) -> bool:
@@ -104,13 +77,13 @@ def _equal(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING) or (math.isnan(a) and math.isnan(b))
 
 
-def _blocks(step: Step) -> dict[str, list[list[int]]]:
+def _blocks(step: Step, rollouts: Sequence[Regraded]) -> dict[str, list[list[int]]]:
     """Return the sets of places within which rewards may have moved: all of them, or each group's."""
     group_of = {name: row.group_id for row in step.samples for name in (row.sample_id, row.rollout_id)}
     groups: dict[str, list[int]] = {}
-    for i, each in enumerate(step.facts["regraded"]):
+    for i, each in enumerate(rollouts):
         groups.setdefault(group_of.get(each.get("sample_id", ""), ""), []).append(i)
-    return {"": [list(range(len(step.facts["regraded"])))], " within groups": list(groups.values())}
+    return {"": [list(range(len(rollouts)))], " within groups": list(groups.values())}
 
 
 def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int]]]) -> str:
@@ -128,14 +101,14 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
     return ""
 
 
-def _whole(step: Step) -> list[list[int]]:
-    """Return the regraded places of each completely regraded group."""
+def _whole(step: Step, graded: Sequence[Regraded]) -> list[list[int]]:
+    """Return the places of each group that is graded completely."""
     rows = {name: row for row in step.samples for name in (row.sample_id, row.rollout_id)}
     rollouts: dict[str, set[str]] = {}
     for row in step.samples:
         rollouts.setdefault(row.group_id, set()).add(row.rollout_id)
     places: dict[str, dict[str, int]] = {}
-    for i, each in enumerate(step.facts["regraded"]):
+    for i, each in enumerate(graded):
         if (row := rows.get(each.get("sample_id", ""))) is not None:
             places.setdefault(row.group_id, {})[row.rollout_id] = i
     return [list(members.values()) for group, members in places.items() if members.keys() == rollouts[group]]
@@ -154,34 +127,34 @@ def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim rewards on wrong rows, or an inexact grader."""
-    measured = measure(step)
+    measured = measure(step, step.facts["regraded"])
     if not measured.other:
         return
-    shuffled = measured.same and measured.values >= MANY
-    moved = measured.other >= MANY and (bool(measured.moved or measured.of_group) or shuffled)
-    if moved and measured.of_group:
-        what = (
-            f"{measured.other} of {measured.graded} rollouts have the {measured.of_group} of their group's"
-            " rewards"
-        )
-    elif moved:
-        what = f"{measured.other} of {measured.graded} rewards are on other rows than their answers"
-    else:
-        what = f"{measured.other} of {measured.graded} answers get another reward when graded again"
-    odd = not moved and measured.odds >= ODDS
-    if odd:
-        what += ", and further gradings agree with the second: the stored rewards are not the grader's"
+    how = moved_as(measured)
     yield Claim(
-        Verdict.PROVEN if moved else Verdict.EVIDENCE if odd else Verdict.SUSPECT,
-        what + (f": {measured.moved}" if moved and measured.moved else ""),
+        Verdict.PROVEN if how else Verdict.SUSPECT,
+        how or f"{measured.other} of {measured.graded} answers get another reward when graded again",
         got=f"{measured.stored:.5g} is stored, {measured.again:.5g} is the second reward"
         + (", with the same rewards overall" if measured.same else ""),
         expected="the same reward for the same answer",
-        remedy="" if moved or odd else "grade one answer ten times: if it varies, the grader is not exact",
+        remedy="" if how else "grade one answer ten times: if it varies, the grader is not exact",
         row=measured.row,
-        specificity=4 if moved else 3 if odd else 1,
-        log10_odds=measured.odds if odd else None,
+        specificity=4 if how else 1,
     )
+
+
+def moved_as(measured: Measured) -> str:
+    """Return how all rewards changed as a whole; empty if they did not."""
+    shuffled = measured.same and measured.values >= MANY
+    if measured.other < MANY or not (measured.moved or measured.of_group or shuffled):
+        return ""
+    if measured.of_group:
+        return (
+            f"{measured.other} of {measured.graded} rollouts have the {measured.of_group} of their group's"
+            " rewards"
+        )
+    order = f": {measured.moved}" if measured.moved else ""
+    return f"{measured.other} of {measured.graded} rewards are on other rows than their answers{order}"
 
 
 def _graded(step: Step, again: Sequence[float]) -> Step:
@@ -208,21 +181,6 @@ def group_paid() -> Step:
         groups.setdefault(row.group_id, []).append(reward)
     paid = {i: {"reward": fmean(groups[row.group_id])} for i, row in enumerate(step.samples)}
     return _graded(changed_step(step, samples=paid), REWARDS)
-
-
-def other_than_graded() -> Step:
-    """Six stored rewards lack a bonus that the grader gives each time."""
-    step = example_step(rewards=REWARDS)
-    regraded = [
-        {
-            "sample_id": row.sample_id,
-            "stored": row.reward,
-            "again": row.reward + 0.25,
-            "further": [row.reward + 0.25] * 8,
-        }
-        for row in step.samples[:6]
-    ]
-    return changed_step(step, facts={"regraded": regraded})
 
 
 def rounded() -> Step:

@@ -18,7 +18,7 @@ from truing.doctor.causes.history import History
 from truing.errors import LabError, RecipeError, RecordError
 from truing.lab.forks.arms import Arm, arms_of, confounded, fork_step
 from truing.lab.forks.plan import PLAN, Plan, fork_reward, read_plan
-from truing.lab.forks.result import MOST_PAIRS, ArmResult, error_of
+from truing.lab.forks.result import EVERY_ARM, MOST_PAIRS, ArmResult, error_of, rounds_of, tried
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.power import evaluation_noise, min_detectable_excess, training_noise
 from truing.learner.checkpoint import saved_steps
@@ -82,13 +82,16 @@ class Experiment:
     def run(
         self, minutes: float, jobs: int, on_pair: Callable[[int, Sequence[ArmResult]], object]
     ) -> list[ArmResult]:
-        """Train pairs until each arm is decided or time is up; return the result of each arm."""
+        """Train pairs until each arm is decided or time is up; return the result of each arm.
+
+        The first pairs have every arm, later ones the arms that may still help: ``tried``.
+        """
         deadline = time.monotonic() + 60 * minutes
         for pair in range(MOST_PAIRS):
-            undecided = [each.arm for each in self.results() if each.verdict == "open"]
-            open_arms = [arm for arm in undecided if arm.name not in self.failed]
-            missing = [arm for arm in (None, *open_arms) if not self._is_finished(arm, pair)]
-            if not open_arms:
+            before = self.plan.results(self._reward, pair)
+            arms = tried([each for each in before if each.arm.name not in self.failed], pair)
+            missing = [arm for arm in (None, *arms) if not self._is_finished(arm, pair)]
+            if not arms:
                 break
             if missing:
                 rounds, started = math.ceil(len(missing) / jobs), time.monotonic()
@@ -175,12 +178,15 @@ def plan_lines(plan: Plan, minutes: float, jobs: int) -> Iterator[str]:
         yield f"  {' '.join(arm.changes)}: {arm.name} ({arm.because})"
     for text in plan.left_out:
         yield f"  left out: {text}"
-    rounds = math.ceil((1 + len(plan.arms)) / jobs) * plan.fork_minutes
-    pairs = min(MOST_PAIRS, math.floor(minutes / rounds)) if rounds else MOST_PAIRS
-    yield f"a pair of each arm takes about {rounds:.1f} minutes: up to {pairs} pairs in {minutes:g} minutes"
+    takes = [rounds_of(pairs, len(plan.arms), jobs) * plan.fork_minutes for pairs in range(MOST_PAIRS + 1)]
+    pairs = sum(each <= minutes for each in takes) - 1
+    yield (
+        f"a pair of each arm takes about {takes[1]:.1f} minutes: up to {pairs} pairs in {minutes:g} minutes;"
+        f" after {EVERY_ARM} pairs, only the best arms get more"
+    )
     error = error_of(len(plan.arms))
     if pairs < (needed := min_pairs(error)):
-        enough = math.ceil(needed * rounds)
+        enough = math.ceil(takes[needed])
         yield f"they decide nothing: that takes at least {needed} pairs, with --minutes {enough}"
     elif (effect := min_detectable_excess(plan.noise, pairs, error)) < math.inf:
         yield f"they show an effect of {effect:.2g} in four of five cases, by the noise of sampling alone"

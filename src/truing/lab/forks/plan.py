@@ -38,9 +38,14 @@ class Plan:
         """Return the name of a fork's folder."""
         return f"arm{self.names.index(arm)}-pair{pair + 1}"
 
-    def results(self, reward_of: Callable[[str], float]) -> list[ArmResult]:
-        """Return the result of each arm; ``reward_of`` returns the reward of a fork by its name, or NaN."""
-        forks = [(arm, pair) for pair in range(MOST_PAIRS) for arm in self.names]
+    def results(self, reward_of: Callable[[str], float], pairs: int = MOST_PAIRS) -> list[ArmResult]:
+        """Return the result of each arm in the first pairs.
+
+        Args:
+            reward_of: returns the reward of a fork by its name; NaN if it is not finished.
+            pairs: at most.
+        """
+        forks = [(arm, pair) for pair in range(pairs) for arm in self.names]
         rewards = {each: reward_of(self.fork_name(*each)) for each in forks}
         return results_of(self.arms, {each: x for each, x in rewards.items() if not math.isnan(x)})
 

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,9 @@ from truing.utils.format import with_count
 
 MOST_PAIRS = 40
 """Of an experiment."""
+
+EVERY_ARM = 4
+"""The first pairs, which have every arm; as many more have the better half, and later ones the best alone."""
 
 ERROR = 0.01
 """The probability that any arm is falsely said to differ."""
@@ -85,6 +88,28 @@ def results_of(arms: Sequence[Arm], rewards: Mapping[tuple[str, int], float]) ->
     ]
 
 
+def arms_tried(pair: int, open_arms: int) -> int:
+    """Return how many of the undecided arms a pair has: time goes to those that may still help."""
+    if pair < EVERY_ARM:
+        return open_arms
+    return math.ceil(open_arms / 2) if pair < 2 * EVERY_ARM else min(open_arms, 1)
+
+
+def tried(results: Sequence[ArmResult], pair: int) -> list[Arm]:
+    """Return the arms of a pair, by the results of the pairs before it: those with the largest effects.
+
+    Bets that a sign is proven are fair whenever an arm's next pair follows from earlier ones alone.
+    """
+    undecided = [each for each in results if each.verdict == "open"]
+    best = sorted(undecided, key=lambda each: -each.effect) if pair else undecided
+    return [each.arm for each in best[: arms_tried(pair, len(undecided))]]
+
+
+def rounds_of(pairs: int, arms: int, jobs: int) -> int:
+    """Return how often ``jobs`` forks train beside each other for as many pairs, if no arm is decided."""
+    return sum(math.ceil((1 + arms_tried(pair, arms)) / jobs) for pair in range(pairs))
+
+
 def error_of(arms: int) -> float:
     """Return the error of each statement: two for each arm share ``ERROR``."""
     return ERROR / (2 * arms)
@@ -97,20 +122,22 @@ def deviation_of(results: Sequence[ArmResult]) -> float:
     return math.sqrt(squares / sum(len(each) - 1 for each in known)) if known else math.nan
 
 
-def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float | None) -> Iterator[str]:
+def summary(
+    results: Sequence[ArmResult], steps: int, minutes_of: Callable[[int], float] | None
+) -> Iterator[str]:
     """Yield what the experiment shows, the answer first.
 
     Args:
         results: of all arms.
         steps: of each fork.
-        pair_minutes: that one fork of each arm takes, with the unchanged one; None if unknown.
+        minutes_of: returns what as many pairs take; None if unknown.
     """
     best = max(results, key=lambda each: (each.verdict == "helps", sum(each.differences)))
     if best.verdict == "helps":
         changes = " ".join(best.arm.changes)
         yield f"with {changes} the reward is higher after {steps} more steps ({best.arm.name})"
     else:
-        yield from _undecided(results, best, steps, pair_minutes)
+        yield from _undecided(results, best, steps, minutes_of)
     order = {"helps": 0, "hurts": 1, "open": 2}
     for each in sorted(results, key=lambda each: order[each.verdict]):
         said = {"helps": "helps", "hurts": "hurts", "open": "no effect is proven"}[each.verdict]
@@ -118,23 +145,18 @@ def summary(results: Sequence[ArmResult], steps: int, pair_minutes: float | None
 
 
 def _undecided(
-    results: Sequence[ArmResult], best: ArmResult, steps: int, pair_minutes: float | None
+    results: Sequence[ArmResult], best: ArmResult, steps: int, minutes_of: Callable[[int], float] | None
 ) -> Iterator[str]:
     """Yield what these pairs could have shown, and the time that decides."""
     error, deviation = best.error, deviation_of(results)
-    needed, pairs = min_pairs(error), min(len(each.differences) for each in results)
+    needed, pairs = min_pairs(error), len(best.differences)
     if pairs < needed:
-        takes = f", so it takes {_minutes(needed, pair_minutes)} or more" if pair_minutes else ""
+        takes = f", so it takes --minutes {math.ceil(minutes_of(needed))} or more" if minutes_of else ""
         yield f"not decided: {needed} pairs are the fewest that can{takes}"
         return
     seen = min_detectable_excess(deviation, pairs, error)
     yield f"nothing is proven to help within {steps} steps: these pairs show an effect of {seen:.2g} or more"
     more = seeds_needed(best.effect, deviation, error, MOST_PAIRS) if best.effect > 0 else None
     if more is not None and more > pairs:
-        takes = f": {_minutes(more, pair_minutes)}" if pair_minutes else ""
+        takes = f": --minutes {math.ceil(minutes_of(more))}" if minutes_of else ""
         yield f"if {' '.join(best.arm.changes)} helps by {best.effect:.2g}, some {more} pairs show it{takes}"
-
-
-def _minutes(pairs: int, pair_minutes: float) -> str:
-    """Return the option that gives the time for as many pairs."""
-    return f"--minutes {math.ceil(pairs * pair_minutes)}"

@@ -1,6 +1,5 @@
 """Runs an experiment on a run, and says what it costs, what each pair shows, and the answer."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from truing.envs.tools import Tool
 from truing.errors import LabError, TruingError
 from truing.lab.forks.experiment import Experiment, TrainFork, plan_lines, train_by_command
 from truing.lab.forks.plan import FOLDER
-from truing.lab.forks.result import ArmResult, summary
+from truing.lab.forks.result import ArmResult, rounds_of, summary
 from truing.rewards import RewardFn, Rewards
 
 Say = Callable[[str], object]
@@ -75,8 +74,11 @@ def run_experiment(
     results = trial.run(
         minutes, jobs, lambda pair, results: say(f"pair {pair + 1}: {'; '.join(map(str, results))}")
     )
-    pair_minutes = trial.fork_minutes * math.ceil((1 + len(results)) / jobs)
-    for line in summary(results, trial.plan.steps, pair_minutes):
+
+    def minutes_of(pairs: int) -> float:
+        return trial.fork_minutes * rounds_of(pairs, len(results), jobs)
+
+    for line in summary(results, trial.plan.steps, minutes_of):
         say(line)
     for name, line in trial.failed.items():
         say(f"did not end: {name}: {line}")

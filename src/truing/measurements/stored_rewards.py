@@ -1,0 +1,51 @@
+"""Rewards as they are stored, beside those that graders returned for the same rollouts."""
+
+import math
+from collections.abc import Mapping
+
+from truing.measurements.measurement import Measurement
+from truing.measurements.regraded import other_turn
+from truing.rewards import GradeResult
+from truing.types.batch_facts import Regraded
+from truing.types.facts import Facts
+from truing.types.rollout import Rollout
+
+
+class StoredRewards(Measurement):
+    """The reward of each sampled rollout, and of its turns, beside what its grader returned for it."""
+
+    facts = ("graded",)
+    cost = "nothing: a comparison of numbers"
+
+    def after_step(self) -> Facts:
+        """Return both rewards of all rollouts, if one differs."""
+        step = self.step
+        if step.learner.algorithm.source != "rollouts":
+            return {}
+        rollouts = step.samples.rollouts
+        taken = step.policy.ranks.gather("the results of graders", step.sampler.grades.take(rollouts))
+        results = {name: result for part in taken for name, result in part.items()}
+        of_samples = {each.rollout_id: each.reward for each in step.recorded_samples}
+        pairs = [
+            _pair(rollout, of_samples.get(name, rollout.reward), results)
+            for name, rollout in rollouts.items()
+            if not math.isnan(rollout.reward)
+        ]
+        differ = any(each["stored"] != each["again"] for each in pairs)
+        return {"graded": {"rollouts": len(pairs), "pairs": pairs if differ else []}}
+
+
+def _pair(rollout: Rollout, stored: float, results: Mapping[str, GradeResult]) -> Regraded:
+    """Return the stored and the returned reward of a rollout, or of its first turn that differs."""
+    result = results.get(rollout.rollout_id)
+    if result is None:
+        return {"sample_id": rollout.rollout_id, "stored": stored, "again": math.nan}
+    turn = other_turn(rollout, result)
+    if turn is None or stored != result.reward:
+        return {"sample_id": rollout.rollout_id, "stored": stored, "again": result.reward}
+    return {
+        "sample_id": rollout.rollout_id,
+        "turn": turn,
+        "stored": rollout.turn_rewards[turn],
+        "again": result.turn_rewards[turn],
+    }

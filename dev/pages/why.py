@@ -51,7 +51,7 @@ temperature, of which evaluations have their own) is left out: it would change w
 effect is the difference of their evaluations, and a pair is the unit: one pair has no interval. Bets on the
 signs of the differences decide an arm as soon as they are won; the error of all arms together is 1 %. The
 first four pairs have every arm, the next four the better half of those that are not decided, and later ones
-the best of them alone, so that time goes to what may still help.
+the best of them alone, so that time goes to what may still help; once an arm is proven to, it ends.
 Before the first fork it says how many pairs the time allows and which effect they show in four of five
 cases; at the end which effect the measured noise left to be seen, and which `--minutes` would be enough.
 The same command again goes on with the pairs that are missing. What a run was given in Python is given

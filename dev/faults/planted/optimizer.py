@@ -47,6 +47,26 @@ MOMENTS_CLEARED = Fault(
 )
 
 
+def _steps_counted_on(real):
+    def make_optimizer(cfg, *parts):
+        optimizer = real(cfg, *parts)
+        for weight in (each for part in parts for each in part.values()):
+            zeros = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[weight] = {"step": torch.tensor(1000.0), **zeros}
+        return optimizer
+
+    return make_optimizer
+
+
+STEPS_COUNTED_ON = Fault(
+    name="steps-counted-on",
+    numbers=(57,),
+    what="the optimizer begins with empty moments and the step count of another stage",
+    plant=lambda: patched("truing.learner.learner:make_optimizer", _steps_counted_on),
+    expected=("OPT003",),
+)
+
+
 def _moments_not_restored(real):
     def restore(learner, folder):
         real(learner, folder)

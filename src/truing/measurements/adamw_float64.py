@@ -45,6 +45,7 @@ class AdamWStep(Measurement):
         self._expected: RecomputedWeight | None = None
         self._optimizer_steps, stage = 0, step.learner.setting.stage
         declared = stage.inner_epochs * stage.minibatches if isinstance(stage, PolicyStage) else 1
+        self._most = step.step * declared  # optimizer steps of the stage before this step
         self._chosen = 1 + seed_of(step.recipe.seed, step.stage, step.step, "recomputed") % declared
 
     def before_optimizer(self) -> None:
@@ -75,7 +76,7 @@ class AdamWStep(Measurement):
             share = self._expected.swallowed_share()
             if is_coarse(computed_precision(self.step.learner.model)) and not math.isnan(share):
                 fact["swallowed"] = share
-            self.found["adamw"] = fact
+            self.found["adamw"] = fact | {"count": self._expected.count, "most": self._most + self._chosen}
 
     def _other_settings(self) -> list[str]:
         """Return the settings of policy and critic that differ from the recipe's."""
@@ -115,6 +116,7 @@ class RecomputedWeight:
     weight: Tensor
     before: Tensor  # [n] float64
     expected: Tensor
+    count: int  # of optimizer steps by the optimizer's own state, with this one
 
     def fact(self) -> AdamW:
         """Return the difference from the expected weight; call it after the optimizer step."""
@@ -160,7 +162,7 @@ def recompute_weight(
     divisor = (second / (1 - declared.beta2**count)).sqrt() + declared.eps
     scaled = first / (1 - declared.beta1**count) / divisor
     expected = before - rate * (scaled + declared.weight_decay * before)
-    return RecomputedWeight(name, weight, before, expected)
+    return RecomputedWeight(name, weight, before, expected, int(count))
 
 
 def first_entries(weight: Tensor) -> Tensor:

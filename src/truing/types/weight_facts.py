@@ -56,6 +56,8 @@ class AdamW(TypedDict):
     step: Number
     rounding: Number
     swallowed: NotRequired[Number]
+    count: NotRequired[Count]  # of optimizer steps by the optimizer's state, with this one
+    most: NotRequired[Count]  # that the stage can have made until then
 
 
 class Clip(TypedDict):

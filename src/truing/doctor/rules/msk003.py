@@ -59,6 +59,7 @@ class Apart(NamedTuple):
 
     where: Places
     origins: str  # where they come from
+    clipped: bool  # whether each is in the policy mask with an advantage, so that the clip alone excludes it
     got: float  # at the first
     expected: float
 
@@ -143,11 +144,13 @@ def _entropy_apart(step: Step) -> Apart:
 def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compared: int) -> Apart:
     where = places(step, wrong_N, compared)
     if not where:
-        return Apart(where, "", 0.0, 0.0)
+        return Apart(where, "", False, 0.0, 0.0)
     origins = step.tokens["origin"][wrong_N].unique().tolist() if "origin" in step.tokens else []
     first = int(wrong_N.nonzero()[0])
     names = ", ".join(Origin(each).name for each in origins)
-    return Apart(where, names, float(got_N[first]), float(expected_N[first]))
+    in_loss_N = step.stream("policy_mask").bool() & (step.stream("advantage").nan_to_num() != 0)
+    clipped = step.setup.surrogate == "clip" and bool(in_loss_N[wrong_N].all())
+    return Apart(where, names, clipped, float(got_N[first]), float(expected_N[first]))
 
 
 def judge(step: Step) -> Iterator[Claim]:
@@ -171,13 +174,16 @@ def _claims(measured: Measured) -> Iterator[Claim]:
             **entropy.claim_fields,
             specificity=2.6,
         )
+    most = max(each.tokens for each in (extra, missed, other))
     if extra:
         origins = f" ({measured.extra.origins})" if measured.extra.origins else ""
         what = f"{with_count(extra.tokens, 'token')}{origins} outside the declared loss have a gradient"
-        yield _claim(what, measured.extra, specificity=2)
+        if measured.extra.clipped:
+            what = f"{with_count(extra.tokens, 'token')} beyond the declared clip have a gradient"
+        yield _claim(what, measured.extra, specificity=2 if extra.tokens == most else 1)
     if missed:
         what = f"no gradient reaches {with_count(missed.tokens, 'token')} of the declared loss"
-        yield _claim(what, measured.missed, specificity=2)
+        yield _claim(what, measured.missed, specificity=2 if missed.tokens == most else 1)
     if other:
         if measured.spread < ROUNDING and not extra and not missed:
             sign = (
@@ -202,7 +208,7 @@ def _claims(measured: Measured) -> Iterator[Claim]:
                 f"{with_count(other.tokens, 'token has', 'tokens have')} a gradient that differs"
                 " from the declared loss",
                 measured.other,
-                specificity=1,
+                specificity=1.5 if other.tokens == most else 1,
             )
 
 

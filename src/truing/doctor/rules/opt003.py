@@ -11,7 +11,7 @@ How it is measured: For one weight and one optimizer step of each step, which th
 gradient and moments before the optimizer's, computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's
 numbers, and compares it with the result. The tolerance is a hundredth of the step, or eight roundings of the
 weight. The optimizer's own settings, of policy and critic, are compared with the recipe's at every optimizer
-step.
+step, and its count of steps with the most that the stage can have made.
 
 Healthy look-alikes: A step below the float32 resolution of the weight, so that nothing changes. A weight
 whose gradient is 0, as one factor of an adapter's first step has. Weight decay, which moves weights
@@ -23,6 +23,7 @@ scheduler that runs after the rate is read, or a state loaded for other paramete
 References: https://arxiv.org/abs/1711.05101, https://arxiv.org/abs/1412.6980
 """
 
+import math
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step, changed_step
@@ -40,6 +41,15 @@ def judge(step: Step) -> Iterator[Claim]:
             "the optimizer has other settings than the recipe declares",
             got=", ".join(settings),
             expected="those of the recipe",
+            specificity=2.2,
+        )
+    if adamw.get("count", 0) > adamw.get("most", math.inf):
+        yield Claim(
+            Verdict.PROVEN,
+            f"the optimizer counts more steps of {adamw['weight']} than the stage has made: its new moments are"
+            " not scaled up",
+            got=f"{adamw['count']}",
+            expected=f"at most {adamw['most']}",
             specificity=2.2,
         )
     bound = max(1e-2 * adamw["step"], 8 * adamw["rounding"])
@@ -65,6 +75,11 @@ def other_settings() -> Step:
     """The critic's weights decay, which the recipe does not declare."""
     settings = ["weight_decay of the critic: 0.1, declared 0.0"]
     return changed_step(lost(), facts={"optimizer_settings": settings})
+
+
+def counted_on() -> Step:
+    """The count of the stage before goes on, beside new moments."""
+    return changed_step(lost(), facts={"adamw": lost().facts["adamw"] | {"count": 1001, "most": 1}})
 
 
 def lost() -> Step:

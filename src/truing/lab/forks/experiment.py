@@ -1,4 +1,4 @@
-"""Trains forks of a run in pairs, one unchanged and one of each arm, until all are decided or time is up."""
+"""Trains forks of a run in pairs, one unchanged and one of each arm, until one helps or time is up."""
 
 import json
 import math
@@ -82,7 +82,7 @@ class Experiment:
     def run(
         self, minutes: float, jobs: int, on_pair: Callable[[int, Sequence[ArmResult]], object]
     ) -> list[ArmResult]:
-        """Train pairs until each arm is decided or time is up; return the result of each arm.
+        """Train pairs until an arm is proven to help, all are decided, or time is up; return their results.
 
         The first pairs have every arm, later ones the arms that may still help: ``tried``.
         """
@@ -91,7 +91,7 @@ class Experiment:
             before = self.plan.results(self._reward, pair)
             arms = tried([each for each in before if each.arm.name not in self.failed], pair)
             missing = [arm for arm in (None, *arms) if not self._is_finished(arm, pair)]
-            if not arms:
+            if not arms or any(each.verdict == "helps" for each in before):
                 break
             if missing:
                 rounds, started = math.ceil(len(missing) / jobs), time.monotonic()

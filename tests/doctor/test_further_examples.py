@@ -20,8 +20,8 @@ RULES = (msk003, opt003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006,
 
 CLAIMS = {
     msk003.entropy_reversed: "the loss moves the entropy of 32 tokens otherwise than declared",
-    opt003.counted_on: "the optimizer counts more steps of norm.weight than the stage has made: its"
-    " new moments are not scaled up",
+    opt003.counted_on: "the optimizer counts more steps of norm.weight than the stage has made, so"
+    " that its moments are too small at the start",
     opt008.of_the_critic: "the gradient of the critic, in optimizer step 2 is not clipped as declared",
     opt017.begun_again: "the weight of the entropy bonus does not follow its target",
     opt017.late: "the weight of the demonstrations beside rollouts is not the declared one",

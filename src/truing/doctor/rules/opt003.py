@@ -46,8 +46,8 @@ def judge(step: Step) -> Iterator[Claim]:
     if adamw.get("count", 0) > adamw.get("most", math.inf):
         yield Claim(
             Verdict.PROVEN,
-            f"the optimizer counts more steps of {adamw['weight']} than the stage has made, so that its moments"
-            " are too small at the start",
+            f"the optimizer counts more steps of {adamw['weight']} than the stage has made"
+            ", so that its moments are too small at the start",
             got=f"{adamw['count']}",
             expected=f"at most {adamw['most']}",
             specificity=2.2,

@@ -76,7 +76,8 @@ class AdamWStep(Measurement):
             share = self._expected.swallowed_share()
             if is_coarse(computed_precision(self.step.learner.model)) and not math.isnan(share):
                 fact["swallowed"] = share
-            self.found["adamw"] = fact | {"count": self._expected.count, "most": self._most + self._chosen}
+            fact["count"], fact["most"] = self._expected.count, self._most + self._chosen
+            self.found["adamw"] = fact
 
     def _other_settings(self) -> list[str]:
         """Return the settings of policy and critic that differ from the recipe's."""

@@ -30,12 +30,12 @@ class WeightDigests(Measurement):
     """
 
     facts = ("weights",)
-    cost = "two sums over at most 8 million weights"
+    cost = "two sums over at most 8 million weights, and a copy of these"
 
     def __init__(self, step: MeasuredStep) -> None:
         super().__init__(step)
         self._due_to_move: set[str] = set()
-        self._before = quick_sums(rotating_slice(step.learner.parameters, step.step_index))
+        self._before = copied_slice(step.learner.parameters, step.step_index)
 
     def before_optimizer(self) -> None:
         """Note which weights must change."""
@@ -57,6 +57,11 @@ def rotating_slice(
     Slices advance through all weights in the order of their names and start over after the last.
     """
     return _cut(parameters, _bounds(parameters, step_index, max_entries))
+
+
+def copied_slice(parameters: Mapping[str, Tensor], step_index: int) -> dict[str, Tensor]:
+    """Return a copy of a step's slice of the weights."""
+    return {name: weight.clone() for name, weight in rotating_slice(parameters, step_index).items()}
 
 
 def _bounds(
@@ -131,17 +136,21 @@ def _change(weight: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]) 
 def weight_facts(
     parameters: Mapping[str, Tensor],
     step_index: int,
-    before: Mapping[str, str],
+    before: Mapping[str, Tensor],
     due_to_move: Collection[str],
 ) -> Weights:
-    """Return the fact ``weights``: digests before and after a step, and unchanged weights."""
-    after = quick_sums(rotating_slice(parameters, step_index))
+    """Return the fact ``weights``: digests before and after a step, and unchanged weights.
+
+    Weights are compared one by one: equal sums do not prove that they are equal.
+    """
+    now = rotating_slice(parameters, step_index)
+    after = joint_sum(quick_sums(now))
     fits = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
-    following = after if fits else quick_sums(rotating_slice(parameters, step_index + 1))
-    still = sorted(name for name in due_to_move if before[name] == after[name])
+    unchanged = {name for name, weight in now.items() if torch.equal(weight, before[name])}
     return {
-        "before": joint_sum(before),
-        "after": joint_sum(after),
-        "next": joint_sum(following),
-        "still": still,
+        "before": joint_sum(quick_sums(before)),
+        "after": after,
+        "next": after if fits else joint_sum(quick_sums(rotating_slice(parameters, step_index + 1))),
+        "moved": len(unchanged) < len(now),
+        "still": sorted(unchanged.intersection(due_to_move)),
     }

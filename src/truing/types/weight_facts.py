@@ -21,7 +21,8 @@ class Weights(TypedDict):
     before: Text
     after: Text
     next: Text
-    still: NotRequired[list[Text]]
+    moved: NotRequired[Flag]  # whether any of them changed
+    still: NotRequired[list[Text]]  # that must have changed, and did not
 
 
 class Digests(TypedDict):

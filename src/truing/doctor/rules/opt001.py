@@ -7,14 +7,14 @@ Why it is silent: Loss, reward and gradient norm are computed before the optimiz
 The cause is a frozen parameter, an optimizer that holds other tensors, a scaler that skips, or a rate of 0.
 The reward stays flat, and hyper-parameters look like the cause.
 
-How it is measured: A digest over the bits of the trained weights before and after the step, against the
-recorded gradient norm and the learning rate. One digest for each float32 weight that AdamW must move by
-more than rounding, by its gradient and the moments before it.
+How it is measured: The trained weights before and after the step, against the recorded gradient norm and the
+learning rate. Each float32 weight that AdamW must move by more than rounding, by its gradient and the moments
+before it, is compared by itself.
 
 Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0, or far
 below those before it: AdamW divides by these, and what is left vanishes in the rounding of every weight.
 After a step with a gradient, momentum moves weights without one: that is a FACT. In a large model each
-digest covers another part.
+step compares another part.
 
 Fix: Print which parameters require a gradient, and whether the optimizer holds these very objects. Look for
 a scheduler that begins at 0, and for weights in bfloat16, where small changes vanish.
@@ -41,7 +41,8 @@ LEAST_SHARE = 1e-3
 def judge(step: Step) -> Iterator[Claim]:
     """Claim a gradient without movement, and movement without a gradient."""
     weights, gradient, rate = step.facts["weights"], step.metrics["grad/norm"], step.metrics["lr"]
-    moved, still = weights["before"] != weights["after"], weights.get("still", ())
+    moved = weights.get("moved", weights["before"] != weights["after"])
+    still = weights.get("still", ())
     norms = [past.metrics.get("grad/norm", 0.0) for past in step.past_of_stage]
     largest = max(filter(math.isfinite, norms), default=0.0)
     detail = f"gradient norm {gradient:.3g}, learning rate {rate:.3g}"

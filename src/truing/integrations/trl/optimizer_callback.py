@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.console import Console
+from torch import Tensor
 from transformers import TrainerCallback
 
 from truing.integrations.trl.processes import draws_examples_once
 from truing.measurements.adamw_float64 import RecomputedWeight, recompute_weight
 from truing.measurements.moment_digests import MAX_ENTRIES, DigestsBetweenSteps, moments_of
-from truing.measurements.weight_digests import rotating_slice, weight_facts, weights_due_to_move
+from truing.measurements.weight_digests import copied_slice, rotating_slice, weight_facts, weights_due_to_move
 from truing.models.digest import joint_sum, quick_sum, quick_sums
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class OptimizerCallback(TrainerCallback):
     def __init__(self, audit: "Audit") -> None:
         self.audit = audit
         self.own_schedule = audit.trainer.lr_scheduler is None  # not passed in by the user
-        self.before: dict[str, str] = {}
+        self.before: dict[str, Tensor] = {}
         self.due_to_move: list[str] = []
         self.recomputed: RecomputedWeight | None = None
         self.moments: DigestsBetweenSteps | None = None
@@ -122,8 +123,8 @@ class OptimizerCallback(TrainerCallback):
         self.moments = self.moment_digests(step_index)
         if all(audit.ranks.gather("whether an audit is due", audit.audit_due)):
             audit.audit_step(step_index, norm / unclipped if unclipped else 1.0)
-        self.before = quick_sums(rotating_slice(parameters, step_index))
-        audit.state["policy weights before the step"] = joint_sum(self.before)
+        self.before = copied_slice(parameters, step_index)
+        audit.state["policy weights before the step"] = joint_sum(quick_sums(self.before))
         if audit.ranks.size > 1:
             audit.state["gradients"] = quick_sum(rotating_slice(gradients, step_index, MAX_ENTRIES))
         self.due_to_move = weights_due_to_move(parameters, step_index, audit.trainer.optimizer)

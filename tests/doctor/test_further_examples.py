@@ -5,9 +5,11 @@ import pytest
 from truing.doctor.rules import (
     msk003,
     opt003,
+    opt004,
     opt008,
     opt017,
     opt018,
+    opt019,
     ref001,
     rwd008,
     rwd011,
@@ -16,12 +18,27 @@ from truing.doctor.rules import (
     tol002,
 )
 
-RULES = (msk003, opt003, opt008, opt017, opt018, ref001, rwd008, rwd011, smp006, smp013, tol002)
+RULES = (
+    msk003,
+    opt003,
+    opt004,
+    opt008,
+    opt017,
+    opt018,
+    opt019,
+    ref001,
+    rwd008,
+    rwd011,
+    smp006,
+    smp013,
+    tol002,
+)
 
 CLAIMS = {
     msk003.entropy_reversed: "the loss moves the entropy of 32 tokens otherwise than declared",
     opt003.counted_on: "the optimizer counts more steps of norm.weight than the stage has made, so"
     " that its moments are too small at the start",
+    opt004.of_the_critic: "the recorded learning rate is not the optimizer's",
     opt008.of_the_critic: "the gradient of the critic, in optimizer step 2 is not clipped as declared",
     opt017.begun_again: "the weight of the entropy bonus does not follow its target",
     opt017.late: "the weight of the demonstrations beside rollouts is not the declared one",
@@ -32,6 +49,8 @@ CLAIMS = {
     opt017.skipped_below: "optimizer step 1 of 1 is skipped",
     rwd008.one_left_out: "1 of 8 samples with the declared minimum reward are not trained",
     opt018.scaled: "14 weights that train are not as declared",
+    opt019.repeated: "1 optimizer step drops the same entries as an earlier one",
+    ref001.not_restored: "the reference is another one than the last sync left",
     ref001.between_syncs: "the reference has changed since an earlier step, without a declared sync",
     smp006.by_size: "samples change each other: log-probabilities depend on the size of micro-batches, and so"
     " does the gradient",

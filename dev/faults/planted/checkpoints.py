@@ -129,3 +129,42 @@ RESUME_SKIPS_A_STEP = Fault(
     resumed_after=2,
     refusal="goes on after step 3, of which there is no checkpoint",
 )
+
+
+def _file_of_the_one_before(real):
+    earlier = {}
+
+    def save_tables(folder, tables, *args):
+        now = {name: weight.detach().clone() for name, weight in tables["trainable"].items()}
+        before, earlier["weights"] = earlier.get("weights", now), now
+        return real(folder, {**tables, "trainable": before}, *args)
+
+    return save_tables
+
+
+CHECKPOINT_FILE_OLDER = Fault(
+    name="checkpoint-file-older",
+    numbers=(119,),
+    what="the file of a checkpoint has the weights of the checkpoint before",
+    plant=lambda: patched("truing.learner.checkpoint:save_tables", _file_of_the_one_before),
+    expected=(),
+    changes={"checkpoint_every": 1},
+    refusal="has other weights than the last step left",
+)
+
+
+def _best_not_kept(real):
+    return lambda *args, **options: real(*args, **options | {"best": None})
+
+
+BEST_CHECKPOINT_REMOVED = Fault(
+    name="best-checkpoint-removed",
+    numbers=(),
+    what="the checkpoint of the best evaluation is removed like any other",
+    plant=lambda: patched("truing.trainer.checkpoint_manager:kept_steps", _best_not_kept),
+    expected=(),
+    changes={"checkpoint_every": 10, "checkpoint_limit": 2, "eval.every": 10, "eval.tasks": 8}
+    | {"eval.samples": 4, "eval.temperature": 1.0, "sft.steps": 40, "sft.learning_rate": 1e-2},
+    reward=None,
+    refusal="is not the one with the largest score",
+)

@@ -1,8 +1,6 @@
-"""Weights that adapt, and means that a step records."""
+"""Weights of loss terms that adapt."""
 
-from collections import defaultdict
 from dataclasses import replace
-from math import isnan
 
 import torch
 
@@ -107,42 +105,6 @@ CAP_OF_LARGEST_TOKEN = Fault(
 )
 
 
-def _of_best(real):
-    def reward_metrics(samples):
-        groups = defaultdict(list)
-        for sample in samples:
-            if not isnan(sample.reward):
-                groups[sample.group_id].append(sample)
-        return real([max(group, key=lambda sample: sample.reward) for group in groups.values()])
-
-    return reward_metrics
-
-
-REWARD_OF_BEST = Fault(
-    name="reward-of-best",
-    numbers=(),
-    what="the recorded reward is that of the best rollout of each group",
-    plant=lambda: patched("truing.metrics.step:reward_metrics", _of_best),
-    expected=("RWD011",),
-)
-
-
-def _with_prompt(real):
-    def token_metrics(table):
-        return real(table) | {"length/mean": len(table.sample_of_token) / len(table.samples)}
-
-    return token_metrics
-
-
-LENGTH_WITH_PROMPT = Fault(
-    name="length-with-prompt",
-    numbers=(),
-    what="the recorded length counts the prompt",
-    plant=lambda: patched("truing.metrics.step:token_metrics", _with_prompt),
-    expected=("RWD011",),
-)
-
-
 KL_WEIGHT_NOT_RESTORED = Fault(
     name="kl-weight-not-restored",
     numbers=(101,),
@@ -154,38 +116,4 @@ KL_WEIGHT_NOT_RESTORED = Fault(
     expected=("OPT017",),
     changes={"kl.coef": 0.1, "kl.target": 0.01, "checkpoint_every": 1, "grpo.steps": 5},
     resumed_after=3,
-)
-
-
-def _in_bits(real):
-    def entropy_metrics(table):
-        return {name: value / 0.6931 for name, value in real(table).items()}
-
-    return entropy_metrics
-
-
-ENTROPY_IN_BITS = Fault(
-    name="entropy-in-bits",
-    numbers=(121,),
-    what="the recorded entropy is in bits, not nats",
-    plant=lambda: patched("truing.metrics.step:entropy_metrics", _in_bits),
-    expected=("RWD011",),
-)
-
-
-def _of_last_micro_batch(real):
-    def add(step, batch, scores, losses):
-        step.loss = {}
-        real(step, batch, scores, losses)
-
-    return add
-
-
-LOSS_OF_LAST_MICRO_BATCH = Fault(
-    name="loss-of-last-micro-batch",
-    numbers=(121,),
-    what="the recorded loss is that of the last micro-batch",
-    plant=lambda: patched("truing.learner.optimizer_step:OptimizerStep.add", _of_last_micro_batch),
-    expected=("RWD011",),
-    changes={"optimizer.micro_batch_tokens": 200, "kl.coef": 0.05},
 )

@@ -6,6 +6,7 @@ from itertools import count
 
 from dev.faults.fault import Fault, patched
 from dev.faults.sampler_distribution import drawn_under
+from truing.analysis.intervals import interval
 
 
 def _evaluated_best(real):
@@ -42,6 +43,25 @@ EVALUATED_LENIENTLY = Fault(
     plant=lambda: patched("truing.rollouts.collect:_grade", _evaluated_leniently),
     expected=(),
     refusal="the evaluation has other rewards than declared",
+)
+
+
+def _over_rollouts(real):
+    def estimate(evaluation):
+        rollouts = [reward for earned in evaluation.earned.values() for reward in earned]
+        return interval(rollouts, evaluation.bounds, 1)
+
+    return estimate
+
+
+ESTIMATE_OVER_ROLLOUTS = Fault(
+    name="estimate-over-rollouts",
+    numbers=(102,),
+    what="the interval of an evaluation counts each rollout as a task",
+    plant=lambda: patched("truing.analysis.evaluation:Evaluation.estimate", _over_rollouts),
+    expected=(),
+    changes={"eval.samples": 4, "eval.tasks": 8, "eval.temperature": 1.0},
+    refusal="the evaluation has other estimate than declared",
 )
 
 

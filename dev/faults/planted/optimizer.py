@@ -247,3 +247,31 @@ WEIGHTS_WRITTEN_ONCE = Fault(
     expected=("OPT002",),
     changes={"grpo.steps": 6},
 )
+
+
+def _norms_do_not_decay(real):
+    def clip_and_step(optimizer, *args):
+        whole = optimizer.param_groups
+        optimizer.param_groups = [
+            {**group, "params": weights, "weight_decay": decay}
+            for group in whole
+            for decay, weights in (
+                (group["weight_decay"], [each for each in group["params"] if each.dim() > 1]),
+                (0.0, [each for each in group["params"] if each.dim() == 1]),
+            )
+        ]
+        norms = real(optimizer, *args)
+        optimizer.param_groups = whole
+        return norms
+
+    return clip_and_step
+
+
+NORMS_DO_NOT_DECAY = Fault(
+    name="norms-do-not-decay",
+    numbers=(57,),
+    what="the weights of norms are a group of their own, without the declared decay",
+    plant=lambda: patched("truing.learner.step:clip_and_step", _norms_do_not_decay),
+    expected=("OPT003",),
+    changes={"optimizer.weight_decay": 0.1},
+)

@@ -239,3 +239,26 @@ SYNCED_REFERENCE_NOT_RESTORED = Fault(
     changes=RESUMED_REFERENCE | {"reference.sync_every": 2, "grpo.steps": 5},
     resumed_after=3,
 )
+
+
+def _synced_reference_remade(real):
+    def restore(learner, folder):
+        first = {name: weight.detach().clone() for name, weight in learner.reference.synced_weights().items()}
+        real(learner, folder)
+        for name, weight in learner.reference.synced_weights().items():
+            weight.data.copy_(first[name])
+        learner.reference.record_digest()
+
+    return restore
+
+
+SYNCED_REFERENCE_REMADE = Fault(
+    name="synced-reference-remade",
+    numbers=(101,),
+    what="a resumed run has the stage's first reference in place of the synced one",
+    plant=lambda: patched("truing.learner.learner:Learner.restore", _synced_reference_remade),
+    expected=("REF001",),
+    changes={"kl.coef": 0.05, "reference.sync_every": 2, "reference.keep": 0.5, "checkpoint_every": 1}
+    | {"grpo.learning_rate": 1e-2, "grpo.steps": 4},
+    resumed_after=2,
+)

@@ -92,6 +92,7 @@ INPUTS: Mapping[str, str] = {
     "facts.publication": "the receipt of the publication to the engine",
     "facts.graded": "what graders returned for rollouts",
     "facts.regraded": "stored answers, graded again",
+    "facts.dropout": "the adapter's dropout while it trains",
     "facts.frozen": "a digest of the frozen weights",
     "facts.audit": "distributions of tokens that were chosen before any reward",
     "facts.audit | facts.draws": "distributions of sampled tokens, and their random numbers",

@@ -29,10 +29,10 @@ class AdamWStep(Measurement):
     """One weight of policy or critic after one optimizer step, beside AdamW's formula in float64.
 
     The key draws which of them. And settings of the optimizer, of policy and critic, that differ from the
-    recipe's in any optimizer step.
+    recipe's in any optimizer step, and its rates in the last.
     """
 
-    facts = ("adamw", "optimizer_settings")
+    facts = ("adamw", "optimizer_settings", "rates")
     cost = "4,096 entries of one weight"
 
     def __init__(self, step: MeasuredStep) -> None:
@@ -51,6 +51,7 @@ class AdamWStep(Measurement):
     def before_optimizer(self) -> None:
         """Compare the optimizer's settings, and compute the weight that AdamW must leave."""
         self._optimizer_steps += 1
+        self.found["rates"] = [float(group["lr"]) for group in self.step.learner.optimizer.param_groups]
         if other := self._other_settings():
             self.found["optimizer_settings"] = other
         if self._optimizer_steps == self._chosen:
@@ -91,10 +92,12 @@ class AdamWStep(Measurement):
             who: {**declared, "lr": declared_rate(self.step.step, peak, stage.steps, *schedule)}
             for who, peak in peaks.items()
         }
-        groups = zip(by_group.items(), self.step.learner.optimizer.param_groups, strict=True)
+        groups = self.step.learner.optimizer.param_groups
+        if len(groups) != len(by_group):
+            return [f"groups of parameters: {len(groups)}, declared {len(by_group)}"]
         return [
             f"{name} of the {who}: {group[name]}, declared {value}"
-            for (who, settings), group in groups
+            for (who, settings), group in zip(by_group.items(), groups, strict=True)
             for name, value in settings.items()
             if not np.allclose(group[name], value, rtol=1e-6, atol=0.0)
         ]

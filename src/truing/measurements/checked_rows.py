@@ -8,7 +8,7 @@ from itertools import zip_longest
 from truing.learner.learner import Learner
 from truing.learner.optimizer_step import loss_mask
 from truing.measurements.measurement import MeasuredStep
-from truing.models.lora import training_mode
+from truing.models.lora import evaluation_mode
 from truing.types.sample import Sample
 from truing.utils.rng import permutation
 
@@ -81,9 +81,8 @@ def _repeated(row: Sample) -> int:
 @contextmanager
 def without_dropout(learner: Learner) -> Iterator[None]:
     """Compute without dropout within the block, and clear the gradients that it leaves."""
-    learner.model.eval()
     try:
-        yield
+        with evaluation_mode(learner.model):
+            yield
     finally:
-        training_mode(learner.model)
         learner.optimizer.zero_grad(set_to_none=True)

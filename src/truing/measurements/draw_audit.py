@@ -17,7 +17,7 @@ from truing.measurements.race_replay import RaceReplay
 from truing.models.forward.collate import collate
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import causal_model, computed_precision, distributions
-from truing.models.lora import training_mode
+from truing.models.lora import evaluation_mode
 from truing.types.batch import Batch
 from truing.types.sample import Sample
 from truing.types.token_facts import Audit, Replay
@@ -79,21 +79,19 @@ def draw_audit_fact(
     most = tokens_of_rollout(causal_model(learner.model).config.get_text_config().vocab_size)
     for b, row in enumerate(chosen):
         mask_BT[b, : len(row)] = _audited(sampled_mask(row), most, (*key, "audit", row.sample_id))
-    learner.model.eval()
     device = computed_precision(learner.model)
     kind = REPLAYS[draws] if draws != "race" or _can_race(device, chosen) else None
-    rounding = _rounding(kind, learner, batch, mask_BT, engine) if kind and is_coarse(device) else None
-    tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
-    replay = kind and kind(chosen, draw_numbers(rows), tolerance)
     gains: dict[str, list[float]] = {}
-    for places, logprob_KV in distributions(learner.model, batch, mask_BT):
-        drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), chosen[0].sampling_params.stop_ids)
-        add_gains(gains, drawn)
-        if replay:
-            replay.add(places, drawn)
+    with evaluation_mode(learner.model):
+        rounding = _rounding(kind, learner, batch, mask_BT, engine) if kind and is_coarse(device) else None
+        replay = kind and kind(chosen, draw_numbers(rows), max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0)))
+        for places, logprob_KV in distributions(learner.model, batch, mask_BT):
+            drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), chosen[0].sampling_params.stop_ids)
+            add_gains(gains, drawn)
+            if replay:
+                replay.add(places, drawn)
+        replayed = replay.facts(learner.model, sampled) if replay else None
     fact: Audit = {"tokens": int(mask_BT.sum()), "gains": gains}
-    replayed = replay.facts(learner.model, sampled) if replay else None
-    training_mode(learner.model)
     if replayed:
         fact["replay"] = Replay(**replayed, device=device)
         if rounding is not None:

@@ -14,7 +14,7 @@ from truing.measurements.draw_replay import draw_numbers, sampled_mask
 from truing.measurements.race_replay import turn_key
 from truing.measurements.row_logits import row_logits
 from truing.models.forward.score import computed_precision
-from truing.models.lora import training_mode
+from truing.models.lora import evaluation_mode
 from truing.models.policy import Policy
 from truing.rollouts.sampler import Sampler
 from truing.types.rollout import RolloutGroup
@@ -54,12 +54,11 @@ def evaluated_draws(
     rows = [row for rollout in chosen for row in flatten(rollout)]
     allowed = allowed_ids(sampler, {group.task.task_id: group.task for group in groups})
     numbers, missed = draw_numbers(rows), [torch.zeros(0, dtype=torch.bool)]
-    policy.module.eval()
-    for row in rows:
-        place_K = sampled_mask(row).nonzero()[:TOKENS, 0]
-        if len(place_K):
-            missed.append(_missed(policy, row, place_K, numbers[row.sample_id], allowed))
-    training_mode(policy.module)
+    with evaluation_mode(policy.module):
+        for row in rows:
+            place_K = sampled_mask(row).nonzero()[:TOKENS, 0]
+            if len(place_K):
+                missed.append(_missed(policy, row, place_K, numbers[row.sample_id], allowed))
     missed_K = torch.cat(missed)
     return EvaluatedDraws(len(missed_K), int(missed_K.sum()))
 

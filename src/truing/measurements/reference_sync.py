@@ -52,4 +52,5 @@ def reference_sync_fact(learner: Learner, done: int, facts: Facts) -> Iterator[N
         "apart": float((policy - before).abs().max()),  # policy and reference before the sync
         "largest": float((after - expected).abs().max()),
         "rounding": float(torch.finfo(learner.parameters[name].dtype).eps * policy.abs().max()),
+        "left": learner.reference.digest,
     }

@@ -8,6 +8,7 @@ from torch import Tensor
 from truing.learner.hooks import StepHooks
 from truing.learner.optimizer_step import OptimizerStep
 from truing.measurements.adamw_float64 import AdamWStep
+from truing.measurements.adapter_dropout import AdapterDropout
 from truing.measurements.audit_schedule import COST_PER_TOKEN, AuditSchedule, audited_tokens, step_cost
 from truing.measurements.clipped_gradient import ClippedGradient
 from truing.measurements.critic_head import CriticHead
@@ -43,7 +44,6 @@ from truing.measurements.stored_rewards import StoredRewards
 from truing.measurements.task_order import TaskOrder
 from truing.measurements.unchanged_weights import FrozenWeights, ReferenceDigest
 from truing.measurements.weight_digests import WeightDigests
-from truing.models.lora import training_mode
 from truing.types.batch import Batch
 from truing.types.facts import Facts
 from truing.types.sample import Sample
@@ -60,6 +60,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     AdamWStep,
     ClippedGradient,
     CriticHead,
+    AdapterDropout,
     OptimizerGradient,
     ReplayedDraws,
     UsedSamples,
@@ -197,6 +198,5 @@ class StepMeasurements(StepHooks):
             self._not_audited.append(audit)
         else:
             return
-        training_mode(learner.model)  # an audit computes without dropout
         learner.optimizer.zero_grad(set_to_none=True)
         release_freed_memory()  # after the error, whose frames hold tensors

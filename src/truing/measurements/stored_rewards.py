@@ -25,9 +25,10 @@ class StoredRewards(Measurement):
         rollouts = step.samples.rollouts
         taken = step.policy.ranks.gather("the results of graders", step.sampler.grades.take(rollouts))
         results = {name: result for part in taken for name, result in part.items()}
-        of_samples = {each.rollout_id: each.reward for each in step.recorded_samples}
+        rows = step.table.samples if step.table else ()
+        recorded = {each.rollout_id: each.reward for each in rows}
         pairs = [
-            _pair(rollout, of_samples.get(name, rollout.reward), results)
+            _pair(rollout, recorded.get(name, rollout.reward), results)
             for name, rollout in rollouts.items()
             if not math.isnan(rollout.reward)
         ]

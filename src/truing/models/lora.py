@@ -102,6 +102,18 @@ def training_mode(policy: nn.Module) -> None:
             layer.lora_dropout.train()
 
 
+@contextmanager
+def evaluation_mode(policy: nn.Module) -> Iterator[None]:
+    """Compute without dropout within the block; afterwards each module has the mode that it had before."""
+    training = {module: module.training for module in policy.modules()}
+    policy.eval()
+    try:
+        yield
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+
+
 @torch.no_grad()
 def add_reference(policy: PeftModel) -> None:
     """Freeze a copy of the policy's adapter as the reference; it replaces an earlier one."""

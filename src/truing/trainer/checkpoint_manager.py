@@ -125,6 +125,21 @@ class CheckpointManager:
         for step in saved:
             if step not in kept:
                 checkpoint.remove(self.path(stage, step))
+        self._check_best(stage, saved)
+
+    def _check_best(self, stage: str, saved: Collection[int]) -> None:
+        """Raise if the checkpoint with the largest score was removed, or is not the best."""
+        if self.recipe.checkpoint_limit == 1:  # the newest alone is kept
+            return
+        scores = {step: score for step, score in self.scores.get(stage, {}).items() if step in saved}
+        best = self.best(stage)
+        if scores and (best is None or scores[best] < max(scores.values())):
+            raise RecordError(
+                f"the best checkpoint of {stage} is not the one with the largest score",
+                got="none" if best is None else f"step {best}, {scores[best]:g}",
+                expected=f"{max(scores.values()):g}, of {len(scores)} evaluations",
+                remedy="look for code that chooses or removes checkpoints",
+            )
 
     def _needed_by_guard(self, stage: str, saved: Collection[int]) -> set[int]:
         """Return the steps that a guard may return to, also if the stage is made longer at its end."""
@@ -146,19 +161,25 @@ class CheckpointManager:
 def _check_saved(folder: Path, learner: Learner, saved: CheckpointState) -> None:
     """Raise unless weights and moments of a checkpoint are those that the last step left.
 
-    A resumed run would show it (OPT002, OPT010); after the last step nothing else would. Moments are read
+    A resumed run would show it (OPT002, OPT010); after the last step nothing else would. The files are read
     back, another slice each time; those of several ranks are in shards, and are not.
     """
-    for name, table in learner.checkpoint_tables().items():
+    tables = learner.checkpoint_tables()
+    for name, table in tables.items():
         if (own := digest(table)) != saved.digests[name]:
-            what = "weights" if name == "trainable" else f"weights of the {name}"
-            raise _not_as_left(saved, what, saved.digests[name][:12], own[:12])
+            raise _not_as_left(saved, _contents(name), saved.digests[name][:12], own[:12])
     if learner.ranks.size == 1:
         trained = {name: each for group in learner.parameter_groups() for name, each in group.items()}
-        tables = SavedTable(folder / saved.name, "optimizer"), moments_of(learner.optimizer, trained)
-        written, own = (quick_sum(rotating_slice(table, saved.step, MAX_ENTRIES)) for table in tables)
-        if written != own:
-            raise _not_as_left(saved, "moments", written, own)
+        for name, table in {**tables, "optimizer": moments_of(learner.optimizer, trained)}.items():
+            both = SavedTable(folder / saved.name, name), table
+            written, own = (quick_sum(rotating_slice(each, saved.step, MAX_ENTRIES)) for each in both)
+            if written != own:
+                raise _not_as_left(saved, _contents(name), written, own)
+
+
+def _contents(table: str) -> str:
+    """Return what a table of a checkpoint holds, in words."""
+    return {"trainable": "weights", "optimizer": "moments"}.get(table, f"weights of the {table}")
 
 
 def _not_as_left(saved: CheckpointState, what: str, written: str, own: str) -> RecordError:

@@ -14,7 +14,7 @@ from truing.rewards import Rewards, reward_range
 from truing.rollouts.episode_context import EndedFn
 from truing.rollouts.running_rollout import remedy_of
 from truing.trainer.collector import logged_publication
-from truing.trainer.evaluation_check import prove_evaluated, prove_pass_rates
+from truing.trainer.evaluation_check import prove_evaluated, prove_summary
 from truing.trainer.run_context import RunContext
 from truing.trainer.second_grader import second_grades
 from truing.trainer.session import Session
@@ -55,7 +55,7 @@ def evaluate(session: Session, name: str, on_ended: EndedFn) -> Evaluation:
     groups = sampler.collect_rollouts(sampler.eval_tasks, cfg.samples, params, ("eval",), on_ended=on_ended)
     evaluation = evaluation_of(name, sampler.env.rewards, groups, cfg.passes_at)
     prove_evaluated(recipe, session.policy, sampler, groups, evaluation.reward)
-    prove_pass_rates(evaluation)
+    prove_summary(evaluation, cfg.samples)
     return replace(evaluation, second=second_grades(session, groups))
 
 

@@ -10,7 +10,7 @@ import torch
 
 from truing.algos.flatten import flatten, turns_by_sample
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import REWARD_TOLERANCE
+from truing.analysis.intervals import REWARD_TOLERANCE, interval
 from truing.config import Recipe
 from truing.errors import ModelError
 from truing.measurements.evaluated_draws import evaluated_draws
@@ -21,9 +21,6 @@ from truing.models.policy import Policy
 from truing.rollouts.sampler import Sampler
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.status import Status
-
-ROUNDING = 1e-5
-"""Reward units, and of the reward: rounding of a sum in another order."""
 
 
 def prove_evaluated(
@@ -134,8 +131,14 @@ def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) ->
             raise _other("means", f"{got} for task {group.task.task_id}", f"{expected}, the mean of {earned}")
 
 
-def prove_pass_rates(evaluation: Evaluation) -> None:
-    """Raise if pass@k is not 1 − C(n − c, k) ÷ C(n, k) over tasks with c of n answers that pass."""
+def prove_summary(evaluation: Evaluation, samples: int) -> None:
+    """Raise if the estimate is not of the tasks' rewards, or pass@k not of the answers that pass.
+
+    pass@k is 1 − C(n − c, k) ÷ C(n, k) over tasks with c of n answers that pass.
+    """
+    of_tasks = interval(list(evaluation.reward.values()), evaluation.bounds, samples)
+    if repr(got := evaluation.estimate()) != repr(of_tasks):  # bounds may be NaN
+        raise _other("estimate", str(got), f"{of_tasks}, by the rewards of its tasks")
     if evaluation.passes_at is None:
         return
     counts = [

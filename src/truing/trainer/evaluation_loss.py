@@ -9,11 +9,19 @@ from torch import nn
 
 from truing.algos.flatten import flatten
 from truing.analysis.task_halves import choosing_half
+from truing.doctor.oracle.forward import plain_logprobs
+from truing.errors import ModelError
+from truing.measurements.row_logits import row_logits
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
-from truing.models.forward.score import score
+from truing.models.forward.rounding_noise import is_coarse
+from truing.models.forward.score import computed_precision, score
 from truing.trainer.session import Session
 from truing.types.sample import Sample
+from truing.utils.rng import seed_of
+
+ROUNDING = {False: 1e-3, True: 0.1}
+"""Nats per token between two forwards; in a coarse precision, such as bfloat16, as the second."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,28 @@ def evaluation_loss(
         for b, sample in enumerate(micro.samples):
             sums[sample.sample_id] = -float(logprob_BT[b, : len(sample)][sample.supervised_mask].sum())
     sums = {name: each for part in session.policy.ranks.gather("losses", sums) for name, each in part.items()}
+    _prove(session, model, samples, sums)
     half = choosing_half({sample.task_id for sample in samples})
     choosing, reported = ([s for s in samples if (s.task_id in half) is each] for each in (True, False))
     return EvaluationLoss(
         _mean(samples, sums), _tokens(samples), len(groups), _mean(choosing, sums), _mean(reported, sums)
     )
+
+
+def _prove(session: Session, model: nn.Module, samples: Sequence[Sample], sums: Mapping[str, float]) -> None:
+    """Raise if the loss on a demonstration, drawn by the policy's weights, is not that of a plain forward."""
+    if not samples:
+        return
+    sample = samples[seed_of(session.policy.digest(), "plain loss") % len(samples)]
+    places = sample.supervised_mask.nonzero()[:, 0].tolist()
+    own = -float(plain_logprobs(row_logits(model, sample), sample, places)[0].double().sum())
+    if not abs(sums[sample.sample_id] - own) <= ROUNDING[is_coarse(computed_precision(model))] * len(places):
+        raise ModelError(
+            f"the loss on the demonstration {sample.sample_id} is not that of the model",
+            got=f"{sums[sample.sample_id]:.5g} nats over {len(places)} tokens",
+            expected=f"{own:.5g}, by a plain forward",
+            remedy="look for dropout, or code that changes the model or the batch of evaluations alone",
+        )
 
 
 def _tokens(samples: Sequence[Sample]) -> int:

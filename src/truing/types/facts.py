@@ -47,6 +47,7 @@ from truing.types.weight_facts import (
     Clip,
     DeclaredWeights,
     Digests,
+    Dropout,
     PlainGradient,
     ReferenceDigests,
     ReferenceSync,
@@ -70,6 +71,7 @@ class Facts(TypedDict, total=False):
     declared_weights: DeclaredWeights
     demonstrations: Demonstrations
     draws: Draws
+    dropout: Dropout
     engine_prompts: EnginePrompts
     program_calls: ProgramCalls
     program_answers: ProgramAnswers
@@ -93,6 +95,7 @@ class Facts(TypedDict, total=False):
     prompts: Prompts
     publication: Publication
     ranks: Ranks
+    rates: list[Number]  # of policy and critic, by the optimizer
     ratios: Ratios
     reference: ReferenceDigests
     reference_sync: ReferenceSync

@@ -88,6 +88,16 @@ class ReferenceSync(TypedDict):
     apart: Number
     largest: Number
     rounding: Number
+    left: NotRequired[Text]  # digest of the reference after it
+
+
+class Dropout(TypedDict):
+    """The adapter's dropout while a step trains."""
+
+    layers: Count
+    off: list[Text]  # the first layer without the declared dropout
+    count: Count  # of such layers
+    seeds: list[Text]  # of the random numbers of each optimizer step, hexadecimal
 
 
 class MissingGradient(TypedDict):

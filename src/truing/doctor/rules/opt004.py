@@ -6,8 +6,8 @@ Why it is silent: Code sets a rate once, and no metric checks it. A schedule tha
 replacing, a rate scaled by the number of processes, a missing warm-up, or one from a resumed optimizer:
 learning is fast and then collapses, or never begins.
 
-How it is measured: The recorded rate of the step against a second computation of the schedule. If only
-the peak is known, a rate above it.
+How it is measured: The rate of the step, which Truing reads from the optimizer, against a second computation
+of the schedule, and the recorded rate against it. If only the peak is known, a rate above it.
 
 Healthy look-alikes: A lower rate, in warm-up or under a schedule. A rate that a guard has lowered, which is
 then the declared one. A critic, or a group of weights, with a rate of its own: the rule does not check it.
@@ -29,7 +29,9 @@ from truing.doctor.verdict import Claim, Verdict
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference from the schedule; without one, a rate above the peak."""
-    setup, rate, exact = step.setup, step.metrics["lr"], False
+    setup, exact = step.setup, False
+    recorded = step.metrics["lr"]
+    rate = step.facts.get("rates", [recorded])[0]
     declared = setup.learning_rate
     assert declared is not None
     if setup.schedule is not None and setup.warmup_steps is not None and setup.steps is not None:
@@ -45,11 +47,24 @@ def judge(step: Step) -> Iterator[Claim]:
             expected=f"{'' if exact else 'at most '}{declared:.6g}",
             specificity=2.3,  # more than settings that OPT003 reads, of which the rate is one
         )
+    elif abs(recorded - rate) > 1e-6 * rate:
+        yield Claim(
+            Verdict.PROVEN,
+            "the recorded learning rate is not the optimizer's",
+            got=f"{recorded:.6g} is recorded",
+            expected=f"{rate:.6g}",
+            specificity=2.3,
+        )
 
 
 def example() -> Step:
     """The trainer scales the rate by the number of processes."""
     return changed_step(example_step(), metrics={"lr": 8e-3})
+
+
+def of_the_critic() -> Step:
+    """The record has the rate of the critic."""
+    return changed_step(example_step(), metrics={"lr": 3e-4}, facts={"rates": [1e-3, 3e-4]})
 
 
 def warming_up() -> Step:

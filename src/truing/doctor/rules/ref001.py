@@ -45,6 +45,14 @@ def judge(step: Step) -> Iterator[Claim]:
             expected=now["declared"],
             specificity=3,
         )
+    elif (left := step.facts.get("reference_sync", {}).get("left")) and left != now["declared"]:
+        yield Claim(
+            Verdict.PROVEN,
+            "the reference is another one than the last sync left",
+            got=now["declared"],
+            expected=left,
+            specificity=3,
+        )
     elif last not in ("", now["declared"]) and moves is False:
         yield Claim(
             Verdict.PROVEN,
@@ -72,6 +80,12 @@ def between_syncs() -> Step:
     step = synced()
     sync = {**step.facts["reference_sync"], "due": False}
     return changed_step(step, facts={"reference_sync": sync})
+
+
+def not_restored() -> Step:
+    """A resumed run has the stage's first reference in place of the synced one."""
+    step = synced()
+    return changed_step(step, facts={"reference_sync": step.facts["reference_sync"] | {"left": "d"}})
 
 
 def synced() -> Step:

@@ -1,6 +1,6 @@
 """RWD011: A recorded mean or loss is not that of the recorded samples.
 
-What: `reward/mean`, `length/mean` or `entropy/sampled` of a step differs from the mean over the samples that
+What: `reward/mean`, `length/mean` or an entropy of a step differs from the mean over the samples that
 the step has on record. Or a recorded term of the loss, such as `loss/policy`, is not that of the recorded
 log-probabilities and advantages.
 
@@ -10,9 +10,10 @@ size and a plausible noise. A reward that rises only in the metric costs weeks. 
 micro-batch, or without its weight, is compared with other runs all the same.
 
 How it is measured: The mean of the rewards of all rollouts with one, each rollout once; the mean number of
-sampled or demonstrated tokens of a sample; minus the mean log-probability that the sampler recorded. Each is
-computed from the samples, and compared with the recorded number. So is each term of the loss of the last
-optimizer step with a forward, by a second implementation of the declared formulas.
+sampled or demonstrated tokens of a sample; minus the mean log-probability that the sampler recorded; the
+mean entropy of the trained tokens. Each is computed from the samples, and compared with the recorded number.
+So is each term of the loss of the last optimizer step with a forward, by a second implementation of the
+declared formulas.
 
 Healthy look-alikes: A rollout of several samples counts once in the reward, and failed ones have none.
 Samples that are recorded and not trained count. Demonstrations beside rollouts are not answers; there
@@ -83,11 +84,19 @@ def _means(step: Step) -> Mapping[str, float]:
     answer_N = (origin_N == Origin.SAMPLED) | (origin_N == Origin.DEMO)
     beside = bool((origin_N == Origin.DEMO).any() and (origin_N == Origin.SAMPLED).any())
     known_N = sampled_N & (origin_N == Origin.SAMPLED)
+    policy_N, supervised_N = step.stream("policy_mask").bool(), step.stream("supervised_mask").bool()
+    trained_N = policy_N if bool(policy_N.any()) else supervised_N
     return {
         "reward/mean": _mean(torch.tensor([each for each in rewards if math.isfinite(each)])),
         "length/mean": math.nan if beside else float(answer_N.sum()) / max(len(step.samples), 1),
+        "entropy/mean": _mean(_known(step.stream("entropy")[trained_N])),
+        "entropy/raw": _mean(_known(step.stream("raw_entropy")[trained_N])),
         "entropy/sampled": -_mean(step.stream("sampler_logprob")[known_N]),
     }
+
+
+def _known(values: torch.Tensor) -> torch.Tensor:
+    return values[~values.isnan()]
 
 
 def _mean(values: torch.Tensor) -> float:

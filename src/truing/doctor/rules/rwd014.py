@@ -46,7 +46,7 @@ def judge(step: Step) -> Iterator[Claim]:
         got=f"{measured.stored:.5g} is stored, {returned}",
         expected="what the grader returned for this rollout",
         row=measured.row,
-        specificity=4.1 if how else 3.2,  # RWD009 names some changes of a reward
+        specificity=4.1,
     )
 
 

@@ -42,6 +42,12 @@ def evaluated(tmp_path_factory):
     return only
 
 
+def grade_again(sampler, groups):
+    """Let the sampler remember what graders return, as after a collection."""
+    for rollout in (each for group in groups for each in group.rollouts):
+        sampler.grades.grade(rollout)
+
+
 def changed(groups, **changes):
     first, *others = groups
     one, *rest = first.rollouts
@@ -103,6 +109,7 @@ def test_samples_of_other_ids_than_were_sampled_are_reported(evaluated):
 @pytest.mark.parametrize("wrong", [0.25, 5.0])
 def test_another_mean_is_reported(evaluated, wrong):
     opened, groups, reward = evaluated
+    grade_again(opened[2], groups)
     with pytest.raises(ModelError, match="means"):
         prove_evaluated(*opened, groups, {**reward, groups[0].task.task_id: wrong})
 
@@ -111,4 +118,12 @@ def test_failed_rollouts_are_in_no_mean(evaluated):
     opened, groups, reward = evaluated
     failed = changed(groups, status=Status.ERROR, reward=math.nan)
     rest = failed[0].rollouts[1].reward
+    grade_again(opened[2], groups)
     prove_evaluated(*opened, failed, {**reward, failed[0].task.task_id: rest})
+
+
+def test_another_reward_than_a_grader_returned_is_reported(evaluated):
+    opened, groups, reward = evaluated
+    grade_again(opened[2], groups)
+    with pytest.raises(ModelError, match="rewards"):
+        prove_evaluated(*opened, changed(groups, reward=0.25), reward)

@@ -82,7 +82,7 @@ GROUPS_DROPPED_BY_TWO = Fault(
     numbers=(),
     what="groups are dropped if the first two of their rewards are equal",
     plant=lambda: patched("truing.rollouts.group_selection:has_equal_rewards", _of_first_two),
-    expected=("OPT017",),
+    expected=("OPT020",),
     changes={"gates.equal_groups": "drop"},
 )
 
@@ -100,7 +100,7 @@ CAP_OF_LARGEST_TOKEN = Fault(
     numbers=(),
     what="kl.cap is compared with the largest KL of each answer, not with the mean",
     plant=lambda: patched("truing.learner.gates:kl_k3", _largest),
-    expected=("OPT017",),
+    expected=("OPT020",),
     changes=TARGETS | {"kl.cap": 0.3, "kl.cap_action": "skip"},
 )
 

@@ -163,3 +163,24 @@ SAME_BESIDE_ROLLOUTS = Fault(
     expected=("SMP013",),
     changes={"bootstrap.steps": 8, "bootstrap.coef": 0.1, "grpo.steps": 3},
 )
+
+
+def _cooler(real):
+    def play_demonstrations(sampler, *args):
+        groups = real(sampler, *args)
+        return [replace(group, rollouts=tuple(map(_at_07, group.rollouts))) for group in groups]
+
+    return play_demonstrations
+
+
+def _at_07(rollout):
+    return replace(rollout, sampling_params=replace(rollout.sampling_params, temperature=0.7))
+
+
+DEMONSTRATIONS_COOLER = Fault(
+    name="demonstrations-cooler",
+    numbers=(),
+    what="demonstrations are trained at a temperature of 0.7",
+    plant=lambda: patched("truing.rollouts.sampler:Sampler.play_demonstrations", _cooler),
+    expected=("SMP013",),
+)

@@ -106,7 +106,7 @@ def _of_critic(real):
 
 RATE_OF_CRITIC = Fault(
     name="rate-of-critic",
-    numbers=(121,),
+    numbers=(),
     what="the recorded learning rate is the critic's",
     plant=lambda: patched("truing.trainer.stage_trainer:with_metrics", _of_critic),
     expected=("OPT004",),

@@ -254,7 +254,7 @@ def _synced_reference_remade(real):
 
 SYNCED_REFERENCE_REMADE = Fault(
     name="synced-reference-remade",
-    numbers=(101,),
+    numbers=(50,),
     what="a resumed run has the stage's first reference in place of the synced one",
     plant=lambda: patched("truing.learner.learner:Learner.restore", _synced_reference_remade),
     expected=("REF001",),

@@ -64,6 +64,7 @@ class Setup:
     bootstrap_coef: float | None = None  # weight of the demonstrations beside rollouts in the first step
     bootstrap_steps: int | None = None  # after which it is 0
     equal_groups: str | None = None  # handling of groups of equal rewards: drop, resample
+    min_trained_tokens: int | None = None  # of a step that is trained
     kl_cap: float | None = None  # nats per token, beyond which an optimizer step is skipped
     kl_cap_action: str | None = None  # what is skipped: stop_epochs (not the first of a step), skip, …
     entropy_target: float | None = None  # the same of entropy_coef

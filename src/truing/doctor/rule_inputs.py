@@ -99,7 +99,8 @@ INPUTS: Mapping[str, str] = {
     "metrics.alignment": "the share of sampled ids that are the trained ones",
     "metrics.grad/norm": "the gradient norm",
     "metrics.lr": "the learning rate",
-    "metrics.weight/kl | metrics.weight/entropy | new_logprob": "the weights of loss terms that adapt",
+    "metrics.weight/kl | metrics.weight/entropy | metrics.weight/supervised": "the weights of loss terms that"
+    " change",
     "metrics.clip/clipped_share": "the share of clipped tokens",
     "metrics.entropy/sampled": "the mean entropy of sampled tokens",
     "metrics.length/mean": "the mean length of answers",

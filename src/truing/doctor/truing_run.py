@@ -100,6 +100,7 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
         "entropy_step": recipe.entropy.step,
         "bootstrap_coef": recipe.bootstrap.coef,
         "bootstrap_steps": recipe.bootstrap.steps or None,
+        "min_trained_tokens": gates.min_trained_tokens or None,
         "equal_groups": None if gates.equal_groups == "count" else gates.equal_groups,
         "kl_cap": recipe.kl.cap,
         "kl_cap_action": recipe.kl.cap_action,

@@ -11,7 +11,7 @@ from truing.measurements.measurement import Measurement
 from truing.types.batch_facts import Tasks
 from truing.types.facts import Facts
 from truing.types.rollout import Rollout, Task
-from truing.types.sampling_params import SamplingParams
+from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import Status
 
 
@@ -26,14 +26,18 @@ class TaskOrder(Measurement):
         step = self.step
         key, rollouts = (step.recipe.seed, step.stage, step.step), step.samples.rollouts
         fact = task_fact(step.sampler.train_tasks, step.learner.setting, key, rollouts)
-        if not isinstance(step.learner.setting.stage, SftConfig):
-            declared = declared_params(step.recipe, step.sampler.sampling_params.stop_ids)
-            beside = f"{step.recipe.seed}/{step.stage}/bootstrap/"  # demonstrations, which nothing samples
-            sampled = [each for each in rollouts.values() if not each.group_id.startswith(beside)]
-            if other := [each.sampling_params for each in sampled if each.sampling_params != declared]:
-                fact["params"], fact["drawn_with"] = len(other), repr(other[0])
-                fact["declared"] = repr(declared)
+        if other := [each for each in rollouts.values() if each.sampling_params != self._declared(each)]:
+            fact["params"], fact["drawn_with"] = len(other), repr(other[0].sampling_params)
+            fact["declared"] = repr(self._declared(other[0]))
         return {"tasks": fact}
+
+    def _declared(self, rollout: Rollout) -> SamplingParams:
+        """Return the declared sampling parameters of a rollout; nothing samples demonstrations."""
+        step = self.step
+        beside = f"{step.recipe.seed}/{step.stage}/bootstrap/"
+        if isinstance(step.learner.setting.stage, SftConfig) or rollout.group_id.startswith(beside):
+            return RAW
+        return declared_params(step.recipe, step.sampler.sampling_params.stop_ids)
 
 
 def declared_params(recipe: Recipe, stop_ids: tuple[int, ...], **changed: Any) -> SamplingParams:

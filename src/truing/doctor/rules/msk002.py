@@ -214,7 +214,7 @@ def cut_ones_masked() -> Step:
 
 def a_group_left_out() -> Step:
     """The trainer left out one group, which is in the record alone."""
-    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0), setup={"equal_groups": "drop"})
     return masked(
         with_optimizer_steps(step, dict.fromkeys(range(4), -1)),
         step.sample_of_token < 4,

@@ -169,7 +169,7 @@ def example() -> Step:
 
 def all_right_or_all_wrong() -> Step:
     """One group has no signal and is left out; the other is trained."""
-    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0), setup={"equal_groups": "drop"})
     return masked(step, step.sample_of_token < 4, Excluded.NOT_KEPT)
 
 

@@ -56,6 +56,7 @@ SAME = {
 NOT_DECLARED = (
     *("trainer", "columns", "logged_every", "origin_source"),
     *("kl_cap", "kl_cap_action", "bootstrap_coef", "bootstrap_steps", "equal_groups"),
+    "min_trained_tokens",
 )
 """Fields of ``Setup`` that no trace declares: what it is read from says them, or they are Truing's own."""
 

@@ -29,6 +29,21 @@ def test_equal_windows_have_equal_means():
     assert len(set(moving_means(values, 3))) == 1
 
 
+FALLS = {
+    "from the first values on": ([0.5 - 0.005 * i for i in range(60)], True),
+    "after a plateau": ([0.5] * 20 + [0.5 - 0.008 * i for i in range(40)], False),
+    "at once": ([0.5] * 30 + [0.2] * 30, False),
+    "after a rise": ([0.2 + 0.01 * i for i in range(20)] + [0.4 - 0.008 * i for i in range(40)], False),
+}
+
+
+@pytest.mark.parametrize("name", FALLS)
+def test_a_fall_from_the_first_values_on_has_no_break(name):
+    values, steady = FALLS[name]
+    rng = random.Random(0)
+    assert {fall.steady for fall in falls([x + rng.gauss(0, 0.01) for x in values])} == {steady}
+
+
 def test_a_long_stage_is_judged_in_time():
     """The doctor judges the whole stage after each step."""
     rng = random.Random(0)

@@ -21,6 +21,7 @@ class Fall(NamedTuple):
     broke: int  # first value of the lower level
     errors: float  # the fall in standard errors of the difference of two windows
     share: float  # of the best window's height above the floor
+    steady: bool = False  # whether it falls from the first values on, without a break
 
 
 def noise_std(values: Sequence[float]) -> float:
@@ -61,7 +62,28 @@ def _fall(values: Sequence[float], window: int, scatter: float) -> Fall:
         broke,
         (best - now) / error if error > 0 else 0.0,
         (best - now) / (best - floor) if best > floor else 0.0,
+        start < window and _falls_at_once(values) and _is_line(values, broke),
     )
+
+
+def _falls_at_once(values: Sequence[float]) -> bool:
+    """Return whether the first quarter falls to the second by half of what a line would, or more."""
+    part = len(values) // 4
+    first, second, last = (
+        statistics.fmean(x) for x in (values[:part], values[part : 2 * part], values[-part:])
+    )
+    return first - second >= (first - last) / 6
+
+
+def _is_line(values: Sequence[float], place: int) -> bool:
+    """Return whether a line leaves a smaller sum of squares than two levels do."""
+    levels = [statistics.fmean(values[:place])] * place + [statistics.fmean(values[place:])] * len(values)
+    slope, start = statistics.linear_regression(range(len(values)), values)
+    line = [start + slope * i for i in range(len(values))]
+    by_line, by_levels = (
+        math.fsum((x - y) ** 2 for x, y in zip(values, each, strict=False)) for each in (line, levels)
+    )
+    return by_line < by_levels
 
 
 def moving_means(values: Sequence[float], window: int) -> list[float]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from truing.doctor.causes import tasks_too_hard
+from truing.doctor.causes import gradient_zero, tasks_too_hard
 from truing.doctor.causes.example import USUAL, example_history
 from truing.doctor.causes.explain import CAUSES, why
 from truing.doctor.causes.history import History
@@ -47,6 +47,24 @@ def test_a_record_without_what_it_needs_cannot_tell(cause):
     answer = cause.answer(BARE)
     assert answer.state == "cannot tell"
     assert any(need in answer.because for need in cause.needs)
+
+
+@pytest.mark.parametrize(
+    ("cause", "make"), [*EXAMPLES, *LOOKALIKES], ids=lambda each: getattr(each, "title", "")
+)
+def test_no_two_tests_change_the_rate_in_opposite_directions(cause, make):
+    titles = {CAUSES[each.name].title for each in named(make()) if each.name}
+    assert not {"optimizer steps are too large", "optimizer steps are too small"} <= titles
+
+
+def test_a_norm_of_the_last_step_of_a_record_is_not_beside_the_groups_of_all_its_steps():
+    history = gradient_zero.logged_every_other()
+    assert history.leaves_out_steps
+    assert gradient_zero.CAUSE.answer(history).state == "cannot tell"
+    differ = [
+        replace(row, metrics={**row.metrics, "group/zero_variance_share": 0.0}) for row in history.steps
+    ]
+    assert gradient_zero.CAUSE.answer(replace(history, steps=differ)).state == "found"
 
 
 def test_rules_of_causes_are_rules():

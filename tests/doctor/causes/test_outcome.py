@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from truing.doctor.causes.example import example_history, example_sample, falling, rising
+from truing.doctor.causes.example import example_history, example_log, example_sample, falling, rising
+from truing.doctor.causes.trend import reward_trend
 from truing.doctor.example_steps import example_evaluation
 
 
@@ -79,3 +80,38 @@ def test_where_an_evaluation_alone_shows_a_fall_the_break_is_the_best_fit():
     )
     assert not history.trend.fell
     assert history.broke == 1
+
+
+def scored(last, count=12, rewards=None):
+    values = [0.4 + (last - 0.4) * i / (count - 1) + 0.002 * (i % 2) for i in range(count)]
+    log = example_log({"reward/mean": rewards or rising()})
+    return replace(log, evaluated={"eval_reward": reward_trend(values)}).outcome
+
+
+def test_a_reward_that_rises_while_the_evaluation_of_its_log_does_not_is_no_learning():
+    for last, verdict in ((0.3, ": a fall"), (0.4, "")):
+        outcome = scored(last)
+        assert not outcome.learns
+        first, second = outcome.lines()
+        assert first.startswith("evaluation eval_reward: 0.")
+        assert first.endswith(f"over 12 steps{verdict}")
+        assert second.startswith("the reward goes up")
+
+
+def test_an_evaluation_of_a_log_that_rises_or_has_few_records_is_no_sign_against_learning():
+    for outcome in (scored(0.6), scored(0.4, 4)):
+        assert outcome.learns
+        assert [line.partition(" ")[0] for line in outcome.lines()] == ["the", "evaluation"]
+
+
+def test_an_evaluation_of_a_log_that_falls_beside_a_flat_reward_is_a_loss_without_a_break():
+    outcome = scored(0.2, rewards=[0.4 + 0.01 * (i % 3) for i in range(24)])
+    assert (outcome.down, outcome.fell) == (True, False)
+    assert outcome.lower == ["eval_reward: 0.374 → 0.228 over 12 steps: a fall"]
+
+
+def test_a_part_that_is_far_smaller_and_does_not_rise_is_told_with_the_rise():
+    parts = {"reward_part/length": rising(-300, -75), "reward_part/exact": 0.42}
+    deviations = {"part_std/length": 190.0, "part_std/exact": 0.49}
+    log = example_log({"reward/mean": rising(-300, -75)} | parts | deviations)
+    assert next(log.outcome.lines()).endswith("; exact does not rise: 0.42 to 0.42")

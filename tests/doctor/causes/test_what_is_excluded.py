@@ -57,7 +57,7 @@ BY_GROUP = tuple(example_sample(i, reward=0.25 + 0.1 * (i // 4)) for i in range(
 SHAPES = {
     "nothing is wrong, and it does not learn": Shape({}, {SMALL}, {HARD, SOLVED, LARGE}),
     "a fall is within the noise": Shape(
-        {"reward/mean": UNSTEADY}, {"too few rollouts", LARGE, SMALL}, {HARD}
+        {"reward/mean": UNSTEADY}, {"too few rollouts", SMALL}, {HARD, LARGE}
     ),
     "it learns": Shape(
         {"reward/mean": noisy(0.2, 0.4, 0.6, 0.8)}, set(), {SMALL, LARGE, HARD}, head="the reward goes up"

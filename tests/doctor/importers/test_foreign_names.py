@@ -24,7 +24,7 @@ LOGS = {
             "entropy/math/mean": 0.4,
             "mismatch_kl/all/mean": 0.001,
             "mismatch_kl/all/max": 0.1,
-            "is_masked/mean": 0.01,
+            "is_masked/all/mean": 0.01,
             "loss/mean": 0.02,
             "optim/lr": 1e-6,
             "optim/grad_norm": 0.2,
@@ -42,6 +42,8 @@ LOGS = {
             "mismatch/k3": 0.001,
             "lr": 1e-6,
             "grad/norm": 0.2,
+            "mismatch/steps_behind": 1.0,
+            "gate/ratio_masked_share": 0.01,
         },
     ),
     "skyrl": (
@@ -76,6 +78,7 @@ LOGS = {
             "lr": 1e-6,
             "mismatch/mean_abs": 0.003,
             "mismatch/max_abs": 0.2,
+            "mismatch/steps_behind": 0.5,
         },
     ),
     "tinker": (
@@ -137,7 +140,8 @@ LOGS = {
             "train/max_gen_tokens_per_sample": 400.0,
             "train/mean_total_tokens_per_sample": 150.0,
             "train/truncation_rate": 0.1,
-            "train/natural_termination_rate": 0.9,
+            "train/natural_termination_rate": 0.8,
+            "train/max_turns_reached_rate": 0.1,
             "train/total_turns": 64.0,
             "train/gen_kl_error": 0.001,
             "train/policy_kl_error": 0.001,
@@ -166,6 +170,7 @@ LOGS = {
             "length/mean": 90.0,
             "length/max": 400.0,
             "truncated/share": 0.1,
+            "ended/turns": 0.1,
             "mismatch/k3": 0.001,
             "ratio/mean": 1.0,
             "ratio/min": 0.7,
@@ -217,7 +222,31 @@ def test_a_reward_that_fell_is_found_and_one_that_did_not_is_not(tmp_path, train
     assert "RWD010" not in found([0.5 + 0.02 * (i % 5) for i in range(24)])
 
 
+SCORES = {
+    "prime-rl": ("eval/aime/avg@16", "eval/aime/num_output_tokens/mean"),
+    "skyrl": ("eval/all/avg_score", "eval/all/avg_num_tokens"),
+    "tinker": ("test/env/all/reward/total", "test/env/all/turns_per_episode"),
+    "nemo-rl": ("validation/accuracy", "validation/avg_length"),
+}
+"""By trainer: a score of its evaluations, and a number beside it."""
+
+
+@pytest.mark.parametrize("trainer", SCORES)
+def test_scores_of_evaluations_are_beside_the_steps(tmp_path, trainer):
+    score, other = SCORES[trainer]
+    log = log_of(tmp_path, trainer, **{score: [0.01 * i for i in range(24)], other: [90.0] * 24})
+    run = import_run(read_log(log))
+    assert [*run.evaluations] == [score]
+    assert run.evaluations[score][24] == 0.23
+    assert score not in run.steps[3].metrics
+
+
+def test_passes_over_the_prompts_are_the_most_of_a_log(tmp_path):
+    log = log_of(tmp_path, "prime-rl", **{"progress/epoch": [float(i // 4) for i in range(24)]})
+    assert import_run(read_log(log)).epochs == {"progress/epoch": 5.0}
+
+
 def test_what_the_star_of_a_name_stands_for_is_in_ours():
     assert ours_of(TRL, "rewards/accuracy_reward/mean") == "reward_part/accuracy_reward"
-    assert ours_of(TRL, "rewards/accuracy_reward/std") is None
+    assert ours_of(TRL, "rewards/accuracy_reward/std") == "part_std/accuracy_reward"
     assert ours_of(PRIME_RL, "agg/all/math/reward/mean") == "reward/mean"

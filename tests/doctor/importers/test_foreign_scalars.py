@@ -65,6 +65,15 @@ def test_an_entropy_that_was_spent_on_reward_cannot_be_determined(tmp_path):
     assert verdicts(run) == {"LEN002": Verdict.CANNOT_TELL}
 
 
+def test_an_entropy_that_was_spent_while_groups_are_tied_below_the_top_has_collapsed(tmp_path):
+    series = {"entropy": lambda t, r: 1.6 * 0.01**t, "frac_reward_zero_std": lambda t, r: min(0.96, 0.3 + t)}
+    rises = {"reward": lambda t, r: 0.4 + 0.12 * min(1, 4 * t) + r.gauss(0, 0.01)}
+    assert verdicts(trainer_state(tmp_path / "a", healthy(0, **series, **rises)))["LEN002"] is Verdict.SUSPECT
+    top = {"reward": lambda t, r: 0.4 + 0.58 * min(1, 4 * t) + r.gauss(0, 0.01)}
+    said = verdicts(trainer_state(tmp_path / "b", healthy(0, **series, **top)))
+    assert said["LEN002"] is Verdict.CANNOT_TELL
+
+
 def test_brief_answers_that_pay_are_no_collapse(tmp_path):
     run = trainer_state(tmp_path, healthy(0, **{"completions/mean_length": lambda t, r: 180 * 0.05**t}))
     assert verdicts(run) == {}

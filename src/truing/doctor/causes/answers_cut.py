@@ -2,6 +2,7 @@
 
 Found: Many rollouts are cut at a limit of tokens, turns or time, and earn less than whole ones; or nearly all
 are cut, and nothing is paid.
+Open: Many are cut, and what whole ones earn is unknown, as in a log.
 Excluded: Few are cut, or cut ones earn as much.
 """
 
@@ -32,6 +33,8 @@ def judge(history: History) -> Answer:
     """Return the share that is cut, and what they earn beside the others."""
     share, (key, limit) = history.late("truncated/share"), _limit(history)
     because = f"{share:.0%} of rollouts are cut"
+    if history.run is None and (turns := history.late("ended/turns")) > max(share, MANY):
+        return _by_turns(history, turns)
     if history.run is not None:
         because += f" ({key} = {limit:g})"
     if share <= MANY:
@@ -55,6 +58,16 @@ def judge(history: History) -> Answer:
     if short >= AS_GOOD * full:
         return Answer("ruled out", because)
     return Answer("found", because, share * (1 - max(0.0, short) / full), fix, outcomes)
+
+
+def _by_turns(history: History, share: float) -> Answer:
+    """Return the share of rollouts of a log that reach the limit of turns."""
+    because = f"{share:.0%} of rollouts reach the limit of turns ({history.column('ended/turns')})"
+    fix = train_again(history, {}, "with a higher limit of turns")
+    outcomes = (
+        "if the reward rises, the limit was the cause; if all turns are used again, rollouts do not end"
+    )
+    return Answer("open", because, share, fix, outcomes, "turns run out before a rollout ends")
 
 
 def _limit(history: History) -> tuple[str, float]:
@@ -91,6 +104,6 @@ CAUSE = Cause(
     needs=("truncated/share",),
     judge=judge,
     rules=("LEN003",),
-    found=(cut,),
+    found=(cut, lambda: example_log({"ended/turns": 0.9})),
     excluded=(cut_and_paid, example_log),
 )

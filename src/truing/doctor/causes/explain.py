@@ -10,6 +10,7 @@ from truing.doctor import causes
 from truing.doctor.causes.cause import STATES, Advice, Answer, Cause
 from truing.doctor.causes.commands import check_minutes, command
 from truing.doctor.causes.history import History
+from truing.doctor.causes.outcome import NOT_LEARNING
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.report.repeated_findings import RuleFindings, findings_by_rule
 from truing.doctor.rules import RULES
@@ -37,7 +38,9 @@ def why(history: History) -> list[Answer]:
     """
     findings, answers = _findings(history.diagnosis), list(_judged(history))
     named = {code for each in answers if _is_named(each) for code in CAUSES[each.name].rules}
-    if any(each.state == "found" and each.explains >= MOST for each in answers):  # trends are of its effects
+    fault = bool(history.outcome.fault)
+    # trends are of its effects
+    if fault or any(each.state == "found" and each.explains >= MOST for each in answers):
         named |= {rule.code for rule in RULES.values() if rule.judges_trend}
     own = {each.shown.code: _of_rule(each) for each in findings if each.shown.code not in named}
     if any(_stops(each) for each in findings if each.shown.code in own):
@@ -106,10 +109,16 @@ def _of_rule(each: RuleFindings) -> Answer:
         "open" if claim.verdict is Verdict.SUSPECT else "found",
         f"{claim.what} ({each.shown.where}{each.repeats})",
         0.1 if claim.verdict is Verdict.SUSPECT else 1.0,
-        Advice(f"truing explain {code}"),
+        Advice(_of_fault(code) if code in NOT_LEARNING else f"truing explain {code}"),
         title=f"{claim.verdict} {code} {each.shown.name}",
         code=code,
     )
+
+
+def _of_fault(code: str) -> str:
+    """Return where to look for what made a fault of ``NOT_LEARNING``: how its rule's fix begins."""
+    first = RULES[code].section("Fix").partition(". ")[0].removesuffix(".")
+    return f"{first[0].lower()}{first[1:]} (`truing explain {code}`)"
 
 
 def _bugs(history: History) -> Iterator[Answer]:

@@ -2,8 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -26,6 +26,15 @@ NEARLY_ALL = 0.9
 
 ERRORS = 4.0
 """Standard errors of a break, of which the best of many is taken."""
+
+FAR_LESS = 20.0
+"""The factor between deviations of two parts of a reward of which the smaller one hardly counts."""
+
+PAID = 0.1
+"""The deviation of a part that pays 1 for one answer of a hundred: smaller parts shape the reward."""
+
+VARIED = 0.25
+"""Of a part's mean: with a smaller deviation nearly all rollouts earn it."""
 
 CERTAIN = 1e-6
 """Nats per token, below which the policy is certain: log-probabilities are 0, and so is their gradient."""
@@ -52,6 +61,9 @@ class History:
     samples: Sequence[SampleFacts] = ()  # of the last steps that count: see ``counted``
     evaluations: Sequence[Evaluation] = ()  # before, within and after the stage, in order
     trainer: str = "truing"
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])  # ours → theirs, of a log
+    evaluated: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # scores that a log has
+    epochs: Mapping[str, float] = field(default_factory=dict[str, float])  # the most, by a log's name
 
     @cached_property
     def rewarded(self) -> list[StepNumbers]:
@@ -62,6 +74,11 @@ class History:
     def length(self) -> str:
         """How many steps there are, as text."""
         return length_text([row.step + 1 for row in self.steps])
+
+    @property
+    def leaves_out_steps(self) -> bool:
+        """Whether records are further apart than a step, as where a trainer logs every tenth."""
+        return self.steps[-1].step - self.steps[0].step >= len(self.steps)
 
     @cached_property
     def trend(self) -> Trend:
@@ -79,7 +96,8 @@ class History:
         second = [each for evaluation in self.evaluations if (each := evaluation.by_second_grader())]
         gains = stage_gain(self.evaluations), stage_gain(second)
         hacked = any(name in self.main_parts for name in self.falling)
-        return Outcome(self.trend, *gains, self.unearned, self.falling, fault, hacked)
+        parts = self.unearned, self.falling
+        return Outcome(self.trend, *gains, *parts, fault, hacked, self.evaluated, self.outweighed)
 
     @property
     def _no_gradient(self) -> str:
@@ -128,6 +146,24 @@ class History:
             return fell
         shaping, weights = self.run.recipe.doctor.shaping, self.run.weights
         return {name: fell[name] for name in fell if name not in shaping and weights.get(name, 0.0) > 0}
+
+    @property
+    def outweighed(self) -> dict[str, Trend]:
+        """The parts of a rising reward that do not rise, beside one that deviates far more; of a log."""
+        deviations = {name: _mean(self._all(f"part_std/{name}")) for name in self.part_trends}
+        largest = max((x for x in deviations.values() if math.isfinite(x)), default=math.nan)
+        return {
+            name: each
+            for name, each in self.part_trends.items()
+            if self.trend.rises
+            and not each.rises
+            and FAR_LESS * deviations[name] < largest
+            and deviations[name] > max(PAID, VARIED * abs(each.last))
+        }
+
+    def column(self, name: str) -> str:
+        """Return the name of a metric in the log; ours if it is not of one."""
+        return self.columns.get(name, name)
 
     def _all(self, name: str) -> list[float]:
         return [row.metrics[name] for row in self.steps if name in row.metrics]

@@ -18,6 +18,9 @@ STRONG, WEAK = 1 / 3, 0.05
 HEAVY = 0.1
 """The weight of the KL term in a log; verl's default is 0.001."""
 
+GREW = 2.0
+"""The factor of an adaptive weight."""
+
 DISTANCE, PULL = "kl_all/k2", "advantage/mean_abs"
 
 
@@ -60,10 +63,14 @@ def _of_log(history: History) -> Answer:
     at = "" if math.isnan(kl) else f"the KL to the reference is {kl:.2g}"
     if math.isnan(weight):
         return Answer("cannot tell", "; ".join(filter(None, [at, "the log lacks the weight of the KL term"])))
-    because = "; ".join(filter(None, [f"the weight of the KL term is {weight:g}", at]))
+    weights = [x for row in history.steps if math.isfinite(x := row.metrics.get("weight/kl", math.nan))]
+    grew = weights[-1] > GREW * weights[0]
+    rose = f"rose from {weights[0]:.3g} to {weights[-1]:.3g}" if grew else f"is {weight:g}"
+    because = "; ".join(filter(None, [f"the weight of the KL term {rose}", at]))
     if weight < HEAVY:
         return Answer("ruled out", because)
-    fix = train_again(history, {}, "with a tenth of the weight")
+    first = f"with a weight that stays at {weights[0]:.3g}, or a larger KL target"
+    fix = train_again(history, {}, first if grew else "with a tenth of the weight")
     return Answer(
         "open", because, min(0.5, weight / 2), fix, "if the reward rises, the KL term was the cause"
     )

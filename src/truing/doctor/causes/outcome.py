@@ -4,11 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from truing.analysis.stage_gain import StageGain
-from truing.doctor.causes.trend import Trend
+from truing.doctor.causes.trend import MIN_STEPS, Trend
 from truing.doctor.diagnosis import Diagnosis, is_finding
 
 NOT_LEARNING = ("OPT005", "OPT015")
 """Rules whose findings say that no step trains, whatever the reward does."""
+
+SHARE = 0.2
+"""Of a rise of the reward, which an evaluation that follows it shows."""
+
+SHOWN = 3
+"""Evaluations of a log that a report names."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class Outcome:
     falling: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # parts of a rising reward
     fault: str = ""  # why a rise is no sign of learning; "" if nothing is known to be broken
     hacked: bool = False  # whether a part with the largest weight is among the falling ones
+    evaluated: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # scores that a log has
+    outweighed: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # parts that do not rise
 
     @property
     def better(self) -> bool:
@@ -39,6 +47,27 @@ class Outcome:
         return self.gain is not None and self.second is not None and self.gain.is_denied_by(self.second)
 
     @property
+    def denied(self) -> dict[str, Trend]:
+        """Return the evaluations of a log that do not rise, where the reward rises and none of them does."""
+        if not self.trend.rises or any(each.rises for each in self.evaluated.values()):
+            return {}
+        least = SHARE * (self.trend.last - self.trend.first)
+        stay = {name: x for name, x in self.evaluated.items() if x.steps >= MIN_STEPS and x.high < least}
+        return stay | {name: x for name, x in self.evaluated.items() if x.falls}
+
+    @property
+    def lower(self) -> list[str]:
+        """Return the evaluations of a log that fall, as text."""
+        return [evaluation_text(*each) for each in self.evaluated.items() if each[1].falls]
+
+    @property
+    def down(self) -> bool:
+        """Return whether a reward that neither rises nor fell, or an evaluation of its log, goes down."""
+        if self.trend.fell or self.trend.rises:
+            return False
+        return self.trend.down or bool(self.lower)
+
+    @property
     def fell(self) -> bool:
         """Return whether the policy lost what it could."""
         return bool(self.trend.fell) or (self.worse and not self.trend.rises)
@@ -48,7 +77,7 @@ class Outcome:
         """Return whether the policy gets better, and not by smaller parts of the reward alone."""
         rises = self.trend.rises or (self.better and not self.trend.fell)
         only_paid = self.unearned or self.hacked or self.unconfirmed
-        return rises and not (self.worse or only_paid or self.fault)
+        return rises and not (self.worse or only_paid or self.fault or self.denied)
 
     @property
     def lost(self) -> float:
@@ -67,10 +96,20 @@ class Outcome:
             trend += f"; no rollout earns anything of {' and '.join(self.unearned)}"
         for name, part in self.falling.items():
             trend += f"; {name} falls from {part.first:.3g} to {part.last:.3g}"
+        for name, part in self.outweighed.items():
+            trend += f"; {name} does not rise: {part.first:.3g} to {part.last:.3g}"
         evaluated = [f"evaluation {self.gain}"] if self.gain else []
         evaluated += [f"by the second grader {self.second}"] if self.second else []
         decides = self.gain is not None and self.gain.significant
-        yield from [*evaluated, trend] if decides else [trend, *evaluated]
+        scores = sorted(self.evaluated.items(), key=lambda each: each[0] not in self.denied)
+        evaluated += [f"evaluation {evaluation_text(*each)}" for each in scores[:SHOWN]]
+        yield from [*evaluated, trend] if decides or self.denied else [trend, *evaluated]
+
+
+def evaluation_text(name: str, trend: Trend) -> str:
+    """Return where an evaluation of a log begins and ends, and whether that is a rise or a fall."""
+    verdict = ": a rise" if trend.rises else ": a fall" if trend.falls else ""
+    return f"{name}: {trend.first:.3g} → {trend.last:.3g} over {trend.length}{verdict}"
 
 
 def fault_of(diagnosis: Diagnosis) -> str:

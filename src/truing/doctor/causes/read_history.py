@@ -1,6 +1,6 @@
 """Reads the history of a run, of another trainer's log, or of a trace."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from truing.analysis.stage_gain import stage_evaluations
 from truing.config import PolicyStage, resolve
 from truing.doctor.causes.history import History
 from truing.doctor.causes.run_facts import RunFacts
-from truing.doctor.causes.trend import RECENT_STEPS
+from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
 from truing.doctor.importers.diagnose_log import LogDiagnosis
@@ -60,6 +60,7 @@ def history_of_log(path: Path, log: LogDiagnosis) -> History:
     """Return the history of another trainer's log; raise RecordError if it has no reward."""
     run = log.imported
     history = _of_steps(path, run.steps, log.diagnosis, run.trainer)
+    history = replace(history, evaluated=evaluation_trends(run.evaluations), epochs=run.epochs)
     if not history.rewarded:
         raise _no_reward(history, log)
     return history
@@ -73,6 +74,14 @@ def history_of_trace(folder: Path, steps: Sequence[Step], diagnosis: Diagnosis) 
     return history
 
 
+def evaluation_trends(scores: Mapping[str, Mapping[int, float]]) -> dict[str, Trend]:
+    """Return the trend of each evaluation of a log that is there at least twice."""
+    known = {name: by_step for name, by_step in scores.items() if len(by_step) > 1}
+    trends = {name: reward_trend([*each.values()], [*each]) for name, each in known.items()}
+    # each is a test of its own
+    return {name: replace(each, chance=min(1.0, each.chance * len(trends))) for name, each in trends.items()}
+
+
 def has_reward_step(run: Path) -> bool:
     """Return whether a run has a step with a reward."""
     reader = RunReader(run)
@@ -82,7 +91,8 @@ def has_reward_step(run: Path) -> bool:
 
 def _of_steps(path: Path, steps: Sequence[Step], diagnosis: Diagnosis, trainer: str) -> History:
     numbers = [StepNumbers(step.stage, step.step, step.metrics) for step in steps]
-    history = History(path, steps[0].stage, numbers, diagnosis, trainer=trainer)
+    columns = steps[0].setup.columns
+    history = History(path, steps[0].stage, numbers, diagnosis, trainer=trainer, columns=columns)
     counted = {row.step for row in history.counted[-RECENT_STEPS:]}
     return replace(history, samples=[s for step in steps if step.step in counted for s in _answers(step)])
 

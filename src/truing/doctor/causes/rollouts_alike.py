@@ -1,19 +1,24 @@
 """The rollouts of a group are the same.
 
 Found: In most groups that are not solved all answers are the same text.
+Open: In a log every advantage is 0 beside rewards that differ, or the entropy is below 0.02 nats per token
+from the first record on and the reward does not rise.
 Excluded: They differ in most.
 """
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
+from truing.analysis.intervals import REWARD_TOLERANCE
 from truing.config import Recipe
 from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import larger_groups, train_again
 from truing.doctor.causes.example import example_history, example_log
 from truing.doctor.causes.groups import groups_of
 from truing.doctor.causes.history import History
+from truing.utils.format import with_count
 
 MANY = 0.5
 """Of the groups."""
@@ -27,10 +32,17 @@ HALF = 0.5
 CERTAIN, UNCERTAIN = 0.01, 0.1
 """Nats per token: below the first answers hardly differ; above the second many do."""
 
+LOW = 0.02
+"""Nats per token, below which a policy that is not yet trained samples hardly anything but one answer."""
+
 
 def judge(history: History) -> Answer:
     """Return how many groups have one answer."""
+    if history.run is None and not history.samples:
+        return _of_log(history)
     entropy = history.late("entropy/sampled")
+    if math.isnan(entropy):
+        return Answer("cannot tell", "the record lacks entropy/sampled")
     nats = f"{entropy:.2g} nats per token"
     unsolved = [each for each in groups_of(history) if not (each.tied and max(each.rewards) >= 1)]
     if not unsolved:
@@ -47,6 +59,37 @@ def judge(history: History) -> Answer:
         )
         return Answer("open", because, alike / len(unsolved) / 2, larger_groups(history), outcomes)
     return Answer("found", because, alike / len(unsolved), _remedy(history))
+
+
+def _of_log(history: History) -> Answer:
+    """Return the same from advantages and entropy."""
+    advantages, entropy = history.series("advantage/max_abs"), history.entropy
+    if advantages and not any(advantages) and (differ := _rewards_differ(history)):
+        because = f"every advantage is 0 in all of {with_count(len(advantages), 'step')}, and {differ}"
+        outcomes = "if they are the same text, the sampler is greedy or draws with one seed; if they are not,"
+        outcomes += " the reward does not depend on the answer, or the baseline is each reward itself"
+        title = "every advantage is 0: the rollouts of a group earn the same"
+        return Answer("open", because, 1.0, Advice("read the answers of one group"), outcomes, title)
+    if not entropy:
+        return Answer("cannot tell", "the record lacks entropy")
+    first, last = (statistics.fmean(part) for part in (entropy[:FEW], entropy[-FEW:]))
+    because = f"the entropy is {first:.2g} nats per token in the first records, and {last:.2g} in the last"
+    if max(first, last) >= LOW or history.trend.rises:
+        return Answer("ruled out", because)
+    if (tied := history.late("group/zero_variance_share")) >= 0:
+        because += f"; {tied:.0%} of groups have equal rewards, at a mean reward of"
+        because += f" {history.late('reward/mean'):.3g}"
+    outcomes = "if they are the same, raise the temperature of the sampler, or look for a greedy one"
+    return Answer("open", because, 1.0, Advice("read the answers of one group"), outcomes)
+
+
+def _rewards_differ(history: History) -> str:
+    """Return how single rewards of a step differ, as text; "" if they do not, or if it is unknown."""
+    low, high = history.late("reward/min"), history.late("reward/max")
+    if high - low > REWARD_TOLERANCE:
+        return f"rewards are from {low:.3g} to {high:.3g}"
+    spread = max(history.series("reward/std"), default=0.0)
+    return f"rewards deviate by {spread:.3g}" if spread > REWARD_TOLERANCE else ""
 
 
 def _by_entropy(history: History, entropy: float) -> Answer:
@@ -95,10 +138,13 @@ def certain() -> History:
 
 CAUSE = Cause(
     title="the rollouts of a group are the same",
-    needs=("entropy/sampled",),
     judge=judge,
     tier=1,
     rules=("LEN002", "LEN006", "ADV004"),
-    found=(certain,),
+    found=(
+        certain,
+        lambda: example_log({"entropy/sampled": 0.011, "group/zero_variance_share": 0.9}),
+        lambda: example_log({"advantage/max_abs": 0.0, "reward/min": 0.0, "reward/max": 1.0}),
+    ),
     excluded=(example_history, example_log),
 )

@@ -2,16 +2,16 @@
 
 Found: Their KL is at least 0.01 nats per token, or the reward fell after it had grown threefold, to 0.001 or
 more.
-Open: It is above 0.001.
-Excluded: It is below.
+Open: It is above 0.001; of a log whose reward has not fallen, above 0.003, or it grows.
+Excluded: It is below, or the reward rises at a figure that stays below 0.003.
 """
 
 import math
 from collections.abc import Iterator
 
-from truing.doctor.causes.cause import Answer, Cause
+from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
-from truing.doctor.causes.example import STEPS, example_history, example_log, falling
+from truing.doctor.causes.example import STEPS, example_history, example_log, falling, rising
 from truing.doctor.causes.history import History
 from truing.doctor.causes.trend import RECENT_STEPS
 from truing.utils.format import with_count
@@ -21,6 +21,19 @@ LARGE, SMALL = 1e-2, 1e-3
 
 GREW = 3.0
 """The factor by which it grew before the reward fell."""
+
+BFLOAT16 = 3e-3
+"""Nats per token that a sampler and a trainer in bfloat16 with equal weights do not reach."""
+
+OTHER = 0.05
+"""Nats per token in the first records, which no rounding makes."""
+
+OLD = 2.0
+"""Steps by which the sampler's weights are behind."""
+
+
+MASKED = 0.05
+"""Of the tokens."""
 
 
 def divergences(history: History) -> tuple[str, list[float]]:
@@ -45,23 +58,42 @@ def judge(history: History) -> Answer:
     if late < SMALL:
         return Answer("ruled out", because)
     grew = late > GREW * early
+    holds = history.outcome.learns or (history.run is None and not history.outcome.fell)
+    if late < BFLOAT16 and not grew and holds:
+        return Answer("ruled out", f"{because}, and {early:.2g} at first: bfloat16 makes as much")
     because += "; ".join(["", *_details(history, values, early, late)])
     fell = bool(history.broke) and grew
     share = history.outcome.lost if fell else min(1.0, late / (10 * LARGE))
-    fix = train_again(
-        history, {"correction.method": "truncate"}, "with the sampler in the trainer's precision"
-    )
     outcomes = "if the figure falls and the reward holds, it was the cause"
-    return Answer("found" if fell or late >= LARGE else "open", because, share, fix, outcomes)
+    fix, title = _remedy(history, grew, early)
+    return Answer("found" if fell or late >= LARGE else "open", because, share, fix, outcomes, title)
+
+
+def _remedy(history: History, grew: bool, early: float) -> tuple[Advice, str]:
+    """Return what may make them equal, and the title if old weights are why they differ."""
+    behind = history.late("mismatch/steps_behind")
+    if grew and behind >= OLD:
+        fix = train_again(history, {"engine.ahead": 1}, "with a sampler that is at most one step behind")
+        return fix, f"sampler and trainer differ: the sampler's weights are {behind:.3g} steps old"
+    if early >= OTHER and history.run is None:
+        weights = "compare the sampler's weights with the trainer's (`truing prove`)"
+        return Advice(f"{weights}, then the chat template and the sampling parameters of both"), ""
+    words = "with the sampler in the trainer's precision"
+    return train_again(history, {"correction.method": "truncate"}, words), ""
 
 
 def _details(history: History, values: list[float], early: float, late: float) -> Iterator[str]:
     """Yield since when it is large, whether it grows, and what it does to the gradient."""
     first = next(i for i, value in enumerate(values) if value >= SMALL)
-    yield f"above {SMALL:g} since step {history.counted[first].step + 1}"
+    since = f"since step {history.counted[first].step + 1}" if first else "from the first record on"
+    yield f"above {SMALL:g} {since}"
     yield f"{early:.2g} in the first of {with_count(len(values), 'step')}"
     if (length := history.late("length/mean")) > 0:
-        yield f"over {length:.0f} tokens {late * length:.2g} nats per rollout"
+        yield f"over {length:.0f} tokens {late * length:.3g} nats per rollout"
+    if (behind := history.late("mismatch/steps_behind")) >= OLD:
+        yield f"the sampler is {behind:.3g} steps behind ({history.column('mismatch/steps_behind')})"
+    if (masked := history.late("gate/ratio_masked_share")) > MASKED:
+        yield f"{masked:.0%} of tokens are masked for it ({history.column('gate/ratio_masked_share')})"
     if (effective := history.late("correction/effective_share")) > 0:
         yield f"the corrected gradient counts {effective:.0%} of the tokens"
     if history.broke and late > GREW * early:
@@ -108,6 +140,12 @@ CAUSE = Cause(
         lambda: example_log({"mismatch/k3": 0.03}),
         growing,
         lambda: example_log({"mismatch/mean_abs": 0.2}),
+        lambda: example_log({"mismatch/k3": [0.01 * i for i in range(STEPS)], "mismatch/steps_behind": 15.0}),
     ),
-    excluded=(rounding, lambda: example_log({"mismatch/mean_abs": 0.02})),
+    excluded=(
+        rounding,
+        lambda: example_log({"mismatch/mean_abs": 0.02}),
+        lambda: example_log({"mismatch/k3": 2e-3}),
+        lambda: example_history({"mismatch/k3": 2e-3, "reward/mean": rising()}),
+    ),
 )

@@ -3,8 +3,7 @@
 Found: The reward or an evaluation fell, and the policy moved far: away from its reference, to another
 entropy, beyond the clip, or by a gradient that grew tenfold.
 The entropy fell to a fifth, and the reward did not rise.
-Open: The reward fell without such a sign, or the policy is far away without a fall, or the noise of the
-rewards hides a fall by a fifth.
+Open: The reward fell without such a sign, or goes down, or the policy is far away without a fall.
 Excluded: The reward rises, or there is none of these.
 """
 
@@ -32,6 +31,8 @@ from truing.doctor.causes.example import (
 from truing.doctor.causes.history import History
 from truing.doctor.causes.trend import MIN_STEPS, RECENT_STEPS
 from truing.doctor.example_steps import example_evaluation
+from truing.doctor.rules.len001 import MOSTLY, right_by_now
+from truing.doctor.verdict import Verdict
 
 FAR, CLIPPED = 0.5, 0.2
 """Nats per token from the reference, and a share of clipped tokens, that small steps do not reach."""
@@ -42,11 +43,8 @@ ENTROPY = 2.0
 COLLAPSE, LOW = 5.0, 0.02
 """The factor by which it fell, and nats per token that healthy runs end at."""
 
-HIDDEN = 0.2
-"""The share of the reward's height that a fall takes unseen if rewards are noisy."""
-
-TIED = 0.9
-"""Of the groups."""
+OFF = 0.05
+"""Nats per token that the policy moves within a step, of a log: the mean of old − new log-probabilities."""
 
 NORM = 10.0
 """The factor by which the gradient norm grew."""
@@ -72,7 +70,16 @@ def far(history: History) -> list[str]:
         texts.append(f"the KL to the reference grew from {first:.2g} to {kl:.2g}")
     if clipped > CLIPPED and not narrow_clip(history):
         texts.append(f"{clipped:.0%} of tokens are clipped")
+    if (moved := _within_a_step(history)) > OFF:
+        said = f"the policy moves by {moved:.2g} nats per token within a step ({history.column('ratio/k1')})"
+        share = history.late("clip/any_share")
+        texts.append(said + (f", and {history.column('clip/any_share')} is {share:.2g}" if share > 0 else ""))
     return texts
+
+
+def _within_a_step(history: History) -> float:
+    """Return how far the policy moves from the one that sampled, by its log; NaN if unknown."""
+    return abs(history.late("ratio/k1")) if history.run is None else math.nan
 
 
 def signs(history: History) -> list[str]:
@@ -97,26 +104,35 @@ def judge(history: History) -> Answer:
     outcome, moved, collapse = history.outcome, signs(history), collapsed(history)
     if outcome.learns:
         return Answer("ruled out", next(outcome.lines()))
+    if outcome.denied:
+        return Answer("ruled out", outcome.trend.summary())
+    if outcome.fault:
+        return Answer("cannot tell", f"not before this is mended: {outcome.fault}")
     bonus, *others = (cause.answer(history) for cause in FIRST)
     for answer in (bonus, *others):
         if answer is not None and answer.state == "found":
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
-    unusual, unseen = [*far(history), *_grown(history)], hidden(history)
-    if not outcome.fell and not unusual and not collapse and unseen < HIDDEN:
+    unusual = [*far(history), *_grown(history)]
+    if not outcome.fell and not outcome.down and not unusual and not collapse:
         return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
+    if outcome.down:
+        because += f"; {outcome.trend.summary() if outcome.trend.down else ', '.join(outcome.lower)}"
     if outcome.fell and history.broke:
         because += f"; the reward fell after step {history.rewarded[history.broke - 1].step + 1}"
-    if ((outcome.fell and moved) or collapse) and (bonus is None or bonus.state != "open"):
+    surely = (outcome.fell and moved) or (collapse and not _may_have_converged(history))
+    if surely and (bonus is None or bonus.state != "open"):
         return _answer(history, "found", because, max(outcome.lost, collapse))
-    if outcome.fell or unusual:
-        return _answer(history, "open", because, outcome.lost / 2 or 0.3)  # without a sign of its own
-    because += f"; a fall by {min(unseen, 1.0):.0%} would not show: {outcome.trend.summary()}"
-    return _answer(history, "open", because, 0.1)
+    return _answer(history, "open", because, outcome.lost / 2 or 0.3)  # without a sign of its own
 
 
 def _answer(history: History, state: State, because: str, explains: float) -> Answer:
     """Return the answer with its test: a tenth of the rate, from before the fall if there is one."""
+    if _within_a_step(history) > OFF:
+        fix = train_again(history, {}, "with one epoch and fewer minibatches of each step's rollouts")
+        outcomes = "if the figure falls and the reward holds, too many optimizer steps were the cause"
+        title = "optimizer steps are too large, or too many on the same rollouts"
+        return Answer(state, because, explains, fix, outcomes, title)
     smaller: dict[str, object] = {f"{history.stage}.learning_rate": history.rate / 10}
     if not history.outcome.fell:
         fix = train_again(history, smaller, "at a tenth of the learning rate")
@@ -128,22 +144,6 @@ def _answer(history: History, state: State, because: str, explains: float) -> An
     return Answer(state, because, explains, fix, outcomes)
 
 
-def hidden(history: History) -> float:
-    """Return the share of the height that the lower end of the change takes, of rewards or of evaluations.
-
-    0 where nearly all groups are tied: then rewards say nothing of the optimizer.
-    """
-    if history.late("group/zero_variance_share") >= TIED:
-        return 0.0
-    trend, gain = history.trend, history.outcome.gain
-    rewards = [row.metrics["reward/mean"] for row in history.rewarded]
-    height = trend.first - min(0.0, *rewards) if rewards else 0.0
-    shares = [-trend.low / height] if height > 0 and math.isfinite(trend.low) else []
-    if gain is not None and (start := gain.before.estimate().mean) > 0:
-        shares.append(-gain.paired.low / start)
-    return min(shares, default=0.0)
-
-
 def collapsed(history: History) -> float:
     """Return the share of the entropy that was lost without a rise of the reward; 0 unless most of it."""
     known = history.entropy
@@ -151,6 +151,27 @@ def collapsed(history: History) -> float:
         return 0.0
     last = statistics.median(known[-RECENT_STEPS:])
     return 1 - last / known[0] if last * COLLAPSE < known[0] else 0.0
+
+
+def _may_have_converged(history: History) -> bool:
+    """Return whether most answers are right, or the rule of the entropy cannot tell a collapse from that."""
+    return right_by_now([row.metrics for row in history.steps]) >= MOSTLY or any(
+        finding.claim.verdict is Verdict.CANNOT_TELL
+        for each in history.diagnosis.results()
+        if each.code == "LEN002"
+        for finding in each.findings
+    )
+
+
+def off_policy() -> History:
+    """The reward falls steadily, and the policy moves by 0.2 nats per token within each step."""
+    rewards = [0.5 - 0.01 * i + 0.004 * (i % 3) for i in range(STEPS)]
+    return example_log({"reward/mean": rewards, "ratio/k1": 0.2, "clip/any_share": 0.4})
+
+
+def lower() -> History:
+    """The reward goes down by a fifth, which is no sudden fall."""
+    return example_log({"reward/mean": rising(0.6, 0.5)})
 
 
 def fallen() -> History:
@@ -182,6 +203,6 @@ CAUSE = Cause(
     title="optimizer steps are too large",
     judge=judge,
     rules=("RWD010", "RWD012", "KLD003", "LEN002", "LEN006", "ADV004"),
-    found=(fallen, certain, worse),
+    found=(fallen, certain, worse, off_policy, lower),
     excluded=(lambda: example_history({"reward/mean": rising()}), sharper, example_log),
 )

@@ -45,16 +45,18 @@ OUTCOMES = (
 def judge(history: History) -> Answer:
     """Return how far the policy moved."""
     outcome, learnable = history.outcome, sum(map(has_signal, history.counted))
-    if (outcome.learns and history.trend.rises) or outcome.fell:
+    if outcome.denied:
+        return Answer("ruled out", outcome.trend.summary())
+    if (outcome.learns and history.trend.rises) or outcome.fell or outcome.down:
         return Answer("ruled out", next(outcome.lines()))
     if learnable < MANY * len(history.counted):
-        because = f"{learnable} of {len(history.counted)} steps have a signal: that comes before the rate"
+        because = f"{learnable} of {len(history.counted)} steps have anything to learn from: that comes first"
         return Answer("cannot tell" if learnable else "ruled out", because)
     if history.trend.steps < MIN_STEPS:
         steps = with_count(history.trend.steps, "step")
         return Answer("cannot tell", f"{steps} may be too few to move the policy")
     at = f"learning rate {history.rate:.2g} over {history.length}"
-    usual = default_learning_rate(history.stage, bool(history.run and history.run.recipe.lora))
+    usual = _usual_rate(history)
     if tiny := history.rate * TINY < usual:
         at += f" (recipes without a rate take {usual:g})"
     if limits := _limits_of_steps(history):
@@ -118,11 +120,19 @@ def _by_distance(history: History, at: str, tiny: bool) -> Answer:
 
 
 def _test(history: History, factor: int) -> Advice:
-    """Return the test at a larger rate."""
-    usual: dict[str, object] = {key: value for key, (_, value) in _limits_of_steps(history).items()}
-    rate = {f"{history.stage}.learning_rate": factor * history.rate}
-    changes = {**(usual or rate), f"{history.stage}.steps": len(history.steps)}
-    return train_again(history, changes, f"at {factor} times the learning rate")
+    """Return the test at a larger rate: the usual one, where that is more than a hundred times larger."""
+    limits: dict[str, object] = {key: value for key, (_, value) in _limits_of_steps(history).items()}
+    usual = _usual_rate(history)
+    tiny = history.rate * TINY < usual
+    rate = {f"{history.stage}.learning_rate": usual if tiny else factor * history.rate}
+    changes = {**(limits or rate), f"{history.stage}.steps": len(history.steps)}
+    words = f"at a learning rate of {usual:g}" if tiny else f"at {factor} times the learning rate"
+    return train_again(history, changes, words)
+
+
+def _usual_rate(history: History) -> float:
+    """Return the rate of recipes without one."""
+    return default_learning_rate(history.stage, bool(history.run and history.run.recipe.lora))
 
 
 def same_answers(history: History) -> tuple[int, int] | None:

@@ -39,7 +39,7 @@ class Trend:
     high: float
     error: float  # standard error of last − first; NaN if the ends do not vary
     fell: str  # start, end and step of the fall; "" without one
-    broke: int = 0  # steps before the fall; 0 without one
+    broke: int = 0  # steps before the fall; 0 without one, or if it falls from the first steps on
     lost: float = 0.0  # share of the height above the floor that the fall cost
     length: str = ""  # the steps as text
 
@@ -53,6 +53,11 @@ class Trend:
         """Return whether it ends lower than it began, and not by chance."""
         certain = self.chance < P_VALUE and self.steps >= MIN_STEPS
         return self.last < self.first and (certain or bool(self.fell))
+
+    @property
+    def down(self) -> bool:
+        """Return whether the interval of its change is below 0."""
+        return self.high < 0
 
     @property
     def gain(self) -> Interval:
@@ -74,7 +79,7 @@ class Trend:
             return f"the reward goes up: {ends}"
         if self.low > 0:
             return f"the reward may go up (p = {self.chance:.1g}): {ends}"
-        if self.high < 0:
+        if self.down:
             return f"the reward goes down: {ends}"
         power = f"; these steps would show a change of {self.resolves:.2g}" if self.resolves > 0 else ""
         return f"the reward does not clearly go up: {ends}{power}"
@@ -134,14 +139,14 @@ class Fell(NamedTuple):
     """A fall."""
 
     text: str
-    broke: int  # steps before it
+    broke: int  # steps before it; 0 if it falls steadily from the first ones on
     lost: float  # the share of the height that it cost
 
 
 def _fall(rewards: Sequence[float], numbers: Sequence[int]) -> Fell | None:
     """Return a fall from the best windows of steps to the last ones."""
     fall = fallen(falls(rewards))
-    return fall and Fell(fall_text(fall, numbers), fall.broke, fall.share)
+    return fall and Fell(fall_text(fall, numbers), 0 if fall.steady else fall.broke, fall.share)
 
 
 def _early_fall(rewards: Sequence[float], numbers: Sequence[int], errors: Sequence[float]) -> Fell | None:

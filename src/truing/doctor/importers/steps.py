@@ -3,11 +3,12 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.history import History
+from truing.doctor.importers.beside_steps import epochs_of, evaluations_of
 from truing.doctor.importers.left_out import drop_filled, not_numbers, usable_points
 from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.metric_names import close_names, ours_of, trainer_of, without_prefix
@@ -37,6 +38,10 @@ class ImportedRun:
     changed_meanings: Mapping[str, str]  # theirs → its meaning in this run
     suggestions: Mapping[str, str]  # unknown name → similar name of ours
     notes: Sequence[str] = ()  # on the order of the log
+    evaluations: Mapping[str, Mapping[int, float]] = field(
+        default_factory=dict[str, Mapping[int, float]]
+    )  # scores of held-out tasks, by name and step
+    epochs: Mapping[str, float] = field(default_factory=dict[str, float])  # passes over the prompts, by name
 
     @property
     def has_answers(self) -> bool:
@@ -94,6 +99,8 @@ def import_run(log: Log) -> ImportedRun:
             *[COUNTED_NOTE] * log.steps_counted,
             *(*log.notes, *not_numbers(log.unread, read), *notes, *filled, *back),
         ],
+        evaluations_of(points),
+        epochs_of(points),
     )
 
 

@@ -53,6 +53,7 @@ TRL = Trainer(
         "reward": "reward/mean",
         "reward_std": "reward/any_std",  # before 0.27 the mean of the groups', since then of all rewards
         "rewards/*/mean": "reward_part/*",
+        "rewards/*/std": "part_std/*",  # before `reward_weights`
         "frac_reward_zero_std": "group/zero_variance_share",  # see setup.py for `scale_rewards`
         "completions/mean_length": "length/mean",  # without the tokens of tools
         "completion_length": "length/mean",  # before 0.16
@@ -62,6 +63,8 @@ TRL = Trainer(
         "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see setup.py
         "sampling/sampling_logp_difference/mean": "mismatch/mean_abs",
         "sampling/sampling_logp_difference/max": "mismatch/max_abs",
+        "tools/call_frequency": "tools/calls_mean",
+        "tools/failure_frequency": "tools/failed_share",
     },
 )
 
@@ -74,11 +77,16 @@ VERL = Trainer(
         "response_length/mean": "length/mean",
         "response_length/max": "length/max",
         "response_length/clip_ratio": "truncated/share",  # counts answers of exactly the limit too
+        "prompt_length/clip_ratio": "context/cut_share",  # counts prompts of exactly the limit too
+        "response/aborted_ratio": "ended/aborted",  # without a token
+        "critic/score/max": "reward/max",
+        "critic/score/min": "reward/min",
         "actor/entropy": "entropy/mean",  # per token if `loss_agg_mode` is; see setup.py
         "actor/grad_norm": "grad/norm",  # the mean over minibatches
         "actor/lr": "lr",
         "actor/kl_coef": "weight/kl",
         "actor/ppo_kl": "ratio/k1",  # old - new, the mean over optimizer steps
+        "actor/pg_clipfrac": "clip/any_share",  # by the policy loss; a mean over micro-batches of any size
         "critic/advantages/mean": "advantage/mean",
         "critic/returns/mean": "returns/mean",
         "critic/values/mean": "value/mean",
@@ -108,6 +116,7 @@ OPENRLHF = Trainer(
         "kl_coef": "weight/kl",
         "ppo_clip_ratio": "clip/clipped_share",
         "vllm_kl": "mismatch/k1",
+        "dynamic_filtering_pass_rate": "group/kept",  # percent
     },
 )
 
@@ -123,6 +132,8 @@ PRIME_RL = Trainer(
         "agg/all/*/solved_all": "group/all_right_share",
         "entropy/all/mean": "entropy/mean",
         "mismatch_kl/all/mean": "mismatch/k3",
+        "off_policy/mean": "mismatch/steps_behind",
+        "is_masked/all/mean": "gate/ratio_masked_share",
         "optim/lr": "lr",
         "optim/grad_norm": "grad/norm",
     },
@@ -145,6 +156,7 @@ SKYRL = Trainer(
         "policy/raw_grad_norm": "grad/norm",
         "policy/rollout_train_logprobs_abs_diff_mean": "mismatch/mean_abs",
         "policy/rollout_train_logprobs_abs_diff_max": "mismatch/max_abs",
+        "async/staleness_mean": "mismatch/steps_behind",
     },
 )
 
@@ -184,6 +196,7 @@ NEMO_RL = Trainer(
         "mean_gen_tokens_per_sample": "length/mean",
         "max_gen_tokens_per_sample": "length/max",
         "truncation_rate": "truncated/share",
+        "max_turns_reached_rate": "ended/turns",
         "advantages/mean": "advantage/mean",
         "gen_kl_error": "mismatch/k3",  # at the default of reference_policy_kl_type
         "probs_ratio": "ratio/mean",

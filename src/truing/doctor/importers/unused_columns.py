@@ -10,7 +10,7 @@ from truing.metrics.aliases import ALIASES
 
 SECONDS = "seconds and speed"
 COUNT = "a clock or counter"
-EVALUATION = "of an evaluation, not of a step"
+EVALUATION = "of an evaluation, not of a step: `truing why` reads its score"
 EXTREMES = "the mean of the smallest or largest over several batches"
 PART = "one reward function's; rules check their sum"
 PREFERENCE = "of a loss on preferences"
@@ -55,8 +55,6 @@ TRL: Mapping[str, str] = TRANSFORMERS | {
     "sampling/importance_sampling_ratio/*": "weights after capping or masking",
     "policy_loss": "its weight depends on the loss",
     "entropy_coef": "a setting, not a measurement",
-    "tools/call_frequency": "tool calls of a rollout",
-    "tools/failure_frequency": "calls that raised; without refused ones",
 }
 """TRL 1.16 (grpo_trainer.py, rloo_trainer.py)."""
 
@@ -71,11 +69,8 @@ VERL: Mapping[str, str] = {
     "prompt_length/*": "tokens of prompts",
     "num_turns/*": "turns of a rollout; above 2 tools answered",
     "tool_call_counts/*": "tool calls of a rollout",
-    "response/aborted_ratio": "rollouts without a token",
     "response_length/min": "the shortest answer",
     "response_length_non_aborted/*": "of rollouts with a token alone",
-    "critic/score/max": "the largest reward",
-    "critic/score/min": "the smallest reward",
     "critic/rewards/*": "minus a KL penalty in the reward; critic/score is the reward itself",
     "critic/returns/max": "the largest return",
     "critic/returns/min": "the smallest return",
@@ -89,7 +84,7 @@ VERL: Mapping[str, str] = {
     "critic/lr": "the critic's own rate",
     "critic/kl*": "a penalty in the reward, and its weight",
     "actor/pg_loss": "a sum over minibatches",
-    "actor/pg_clipfrac*": "depends on the policy loss; a mean over micro-batches of any size",
+    "actor/pg_clipfrac*": "clipped below zero: depends on the policy loss",
     "actor/kl_loss": "depends on kl_loss_type and loss_agg_mode, which are not in the log",
     "actor/reward_kl_penalty*": "a penalty in the reward, and its weight",
     "actor/entropy_loss": "its weight depends on the loss",
@@ -115,7 +110,6 @@ OPENRLHF: Mapping[str, str] = {
     "critic_grad_norm": "the critic's own gradient",
     "group_reward_std": "the mean of the groups' deviations",
     "total_length": "tokens of prompts and answers",
-    "dynamic_filtering_pass_rate": "kept groups",
     "generate_length": "tokens of answers before filtering",
     "rollout/num_samples": COUNT,
     "rollout/*": "of the rollouts before filtering",
@@ -133,10 +127,10 @@ PRIME_RL: Mapping[str, str] = {
     "perf/*": SECONDS,
     "event_loop_lag/*": SECONDS,
     "ckpt/*": "bytes on disk",
-    "off_policy/*": "steps between the sampler's weights and the trainer's",
+    "off_policy/*": "another statistic of a delay whose mean is read",
     "mismatch_kl/*": "of one environment, or another statistic than the mean",
     "entropy/*": "of one environment, or another statistic than the mean",
-    "is_masked*": "tokens outside the trust region, by its own rule",
+    "is_masked*": "of one environment, or another statistic than the mean",
     "masked_mismatch_kl*": "of tokens outside the trust region alone",
     "unmasked_mismatch_kl*": "of tokens within the trust region alone",
     "ref_kl*": "of distillation",
@@ -232,8 +226,7 @@ NEMO_RL: Mapping[str, str] = {
     "*_turns*": "turns of rollouts",
     "*_per_sample": "another statistic of rollouts",
     "*_total_reward": "another statistic of rewards whose mean is read",
-    "natural_termination_rate": "1 minus a share that is read",
-    "max_turns_reached_rate": "rollouts that reached the limit of turns",
+    "natural_termination_rate": "1 minus shares that are read",
     "moe/*": "how a mixture spreads its tokens",
     "timing/*": SECONDS,
     "performance/*": SECONDS,

@@ -96,7 +96,8 @@ def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
     if claim.verdict is Verdict.SUSPECT:
         yield f"    {'healthy':<9} {suspect_rate_text(finding.code)}", ""
     if claim.verdict in FINDING_VERDICTS and rule.taints:
-        affected = "; ".join(TAINTS[taint] for taint in rule.taints)
+        twice = "policy" in rule.taints  # the weights of a stage of either kind
+        affected = "; ".join(TAINTS[taint] for taint in rule.taints if taint != "sft" or not twice)
         yield f"    {'affects':<9} from {each.first.stage} {each.first.step + 1} on: {affected}", ""
     own = finding.sample_id and not is_trace(Path(target))  # `truing tokens` reads Truing's own runs
     place = ["--stage", finding.stage, "--step", str(finding.step + 1), "--sample", finding.sample_id]

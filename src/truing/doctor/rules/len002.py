@@ -8,7 +8,8 @@ and gradients are then 0, as they are at the end of a good run.
 
 How it is measured: The mean of −log-probability of sampled tokens over the stage's first three steps and
 its last five. For another trainer's log, the mean entropy of the sampling distribution. The mean reward
-over the same steps decides. No single value of entropy is healthy for all models: an instruct model may
+over the same steps decides; where nearly all groups are tied and fewer than half are all right, the policy
+stopped before it had learned. No single value of entropy is healthy for all models: an instruct model may
 begin at 0.3 nats.
 
 Healthy look-alikes: Entropy falls as reward rises. If the reward rose, or nearly all groups are all right,
@@ -21,7 +22,8 @@ References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
 from truing.doctor.evidence import Step, changed_step
 from truing.doctor.example_steps import example_step, past_step
@@ -31,6 +33,9 @@ from truing.doctor.verdict import Claim, Verdict
 
 TENTH = 0.1
 """Of the entropy at the start."""
+
+TIED = 0.9
+"""Of the groups."""
 
 ENTROPIES = ("entropy/sampled", "entropy/mean")
 """In order of preference: over all groups, then over the groups in the step."""
@@ -43,18 +48,33 @@ def judge(step: Step) -> Iterator[Claim]:
         yield too_few("an entropy")
     if not entropy.last < TENTH * entropy.first:
         return
-    unpaid = not (math.isnan(reward.last) or reward.rose or right_by_now(step.metrics_of_stage) >= MOSTLY)
+    right = right_by_now(step.metrics_of_stage) >= MOSTLY
+    stopped = not right and _is_tied(step.metrics_of_stage)
+    unpaid = stopped or not (math.isnan(reward.last) or reward.rose or right)
     yield Claim(
         Verdict.SUSPECT if unpaid else Verdict.CANNOT_TELL,
         f"entropy is {entropy.last:.2g} nats per token over the last {LAST} steps, {entropy.first:.2g} over"
         f" the first {FIRST} of the stage",
         got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}",
-        expected="a reward that rose" if unpaid else "converged or collapsed: both look the same",
+        expected="groups that differ until most are all right"
+        if stopped
+        else "a reward that rose"
+        if unpaid
+        else "converged or collapsed: both look the same",
         remedy=""
         if unpaid
         else "continue at temperature 1 on other tasks: a converged policy earns reward there"
         " too, and a collapsed one gives the same answer to all of them",
     )
+
+
+def _is_tied(metrics: Sequence[Mapping[str, float]]) -> bool:
+    """Return whether nearly all of the last groups are tied, and it is known how many are all right."""
+    last = metrics[-LAST:]
+    known = all("group/all_right_share" in numbers for numbers in last)
+    bounded = all(0 <= numbers.get("reward/mean", math.nan) <= 1 for numbers in metrics)
+    tied = [numbers.get("group/zero_variance_share", math.nan) for numbers in last]
+    return (known or bounded) and fmean(tied) >= TIED  # false for NaN
 
 
 def entropy_and_reward(step: Step) -> tuple[Ends, Ends]:

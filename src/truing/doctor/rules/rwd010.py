@@ -9,8 +9,9 @@ rollouts fail alike the gradient is 0, and the run ends normally with a useless 
 How it is measured: Means over windows of 5, 10, 20 … steps and of a fifth of the stage, the last against
 the best before it. The fall must be four standard errors of such a difference, from differences of
 neighbouring steps, or from the best window if that is larger. The break is the step with the best fit
-of two levels, and the lower level is the mean since then. The rule checks each step, and reports a fall
-that holds at the last: a dip with a recovery is none.
+of two levels, and the lower level is the mean since then; a fall from the first steps on that a line fits
+better has no break. The rule checks each step, and reports a fall that holds at the last: a dip with a
+recovery is none.
 
 Healthy look-alikes: Noise of small batches. A dip during which the policy changes its strategy. Rare
 rewards. Harder tasks, or a new penalty, look like a collapse: the rule cannot see causes outside the log.
@@ -68,6 +69,8 @@ def judge(step: Step) -> Iterator[Claim]:
 
 def fall_text(fall: Fall, numbers: Sequence[int]) -> str:
     """Return from where to where, and when; ``numbers`` are those of the steps."""
+    if fall.steady:
+        return f"steadily from {fall.best:.3g} to {fall.now:.3g}, from the first steps on"
     return f"from {fall.best:.3g} to {fall.since:.3g}; it broke at step {numbers[fall.broke]}"
 
 

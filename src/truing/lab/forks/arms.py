@@ -74,6 +74,6 @@ def fork_step(history: History, kept: Sequence[int]) -> int:
         kept: steps of the stage that have a checkpoint, ascending; at least one.
     """
     if not history.broke:
-        return kept[-1]
+        return kept[0] if history.trend.fell else kept[-1]
     before = history.rewarded[history.broke - 1].step + 1
     return max((step for step in kept if step <= before), default=kept[0])

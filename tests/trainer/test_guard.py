@@ -100,7 +100,7 @@ def test_a_guard_that_cannot_be_is_refused_before_the_run(recipe, changes, match
 def test_a_weight_that_a_guard_sets_does_not_stay_where_it_had_moved(recipe):
     before = recipe(kl={"coef": 0.1, "target": 0.01}, entropy={"target": 1.0})
     now = recipe(kl={"coef": 0.4, "target": 0.01}, entropy={"target": 1.0})
-    assert LossCoefficients(0.2, 0.03).after_rollback(before, now) == LossCoefficients(0.4, 0.03)
+    assert LossCoefficients(0.2, 0.03).under(before, now) == LossCoefficients(0.4, 0.03)
 
 
 def rollbacks_of(run):

@@ -101,7 +101,7 @@ def save(
 
 def _complete(building: Path, target: Path, state: CheckpointState) -> None:
     """Move a checkpoint, of which all tables are written, into place and point ``last`` at it."""
-    _write_state(building, state)
+    write_state(building, state)
     if target.exists():  # of a save that was killed before it pointed ``last`` at it
         remove(target)
     move_into_place(building, target)
@@ -110,7 +110,7 @@ def _complete(building: Path, target: Path, state: CheckpointState) -> None:
 
 def rewind_to(folder: Path, state: CheckpointState) -> None:
     """Make a checkpoint the newest: write its (changed) state and remove later ones of the stage."""
-    _write_state(folder / state.name, state)
+    write_state(folder / state.name, state)
     write_atomically(folder / "last", state.name.encode())
     for step in saved_steps(folder, state.stage):
         if step > state.step:
@@ -251,7 +251,8 @@ def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None
     saved.load_into(table)
 
 
-def _write_state(checkpoint: Path, state: CheckpointState) -> None:
+def write_state(checkpoint: Path, state: CheckpointState) -> None:
+    """Write the run's state at a checkpoint."""
     write_atomically(checkpoint / "state.json", json.dumps(asdict(state), indent=2).encode())
 
 

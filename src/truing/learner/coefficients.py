@@ -20,8 +20,8 @@ class LossCoefficients:
         """Return the recipe's coefficients."""
         return cls(recipe.kl.coef, recipe.entropy.coef)
 
-    def after_rollback(self, before: Recipe, after: Recipe) -> "LossCoefficients":
-        """Return these coefficients, with those that the guard changed taken from the new recipe."""
+    def under(self, before: Recipe, after: Recipe) -> "LossCoefficients":
+        """Return these coefficients, with those that a changed recipe sets otherwise taken from it."""
         initial = LossCoefficients.initial(after)
         return LossCoefficients(
             initial.kl_coef if after.kl.coef != before.kl.coef else self.kl_coef,

@@ -4,6 +4,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from truing.config.overrides import with_overrides
 from truing.errors import RecipeError, RecordError
 from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
+from truing.learner.coefficients import LossCoefficients
 from truing.learner.restore import checkpoint_after
 from truing.record import RunReader, RunWriter, compact
 from truing.record.store import ABANDONED
@@ -39,7 +41,8 @@ def fork(
     """Make a run directory that goes on from a checkpoint of another; return what was made.
 
     ``truing train TO/recipe.toml --out TO --resume`` trains it: with the checkpoint's weights, moments,
-    coefficients, position in the data and random numbers. Without changes it has the bits that the run had.
+    coefficients (those that the changes set, of the changed recipe), position in the data and random numbers.
+    Without changes it has the bits that the run had.
 
     Args:
         run: a run directory that no process writes.
@@ -72,6 +75,9 @@ def fork(
         go_back(building, state.step, state.stage)
         shutil.rmtree(building / ABANDONED, ignore_errors=True)
         compact(building)  # without the steps that only the parent has
+        if state.coefficients:
+            own = asdict(LossCoefficients(**state.coefficients).under(before, recipe))
+            checkpoint.write_state(building / "checkpoints" / state.name, replace(state, coefficients=own))
         _declare(building, run, recipe, state, changes, facts)
         os.rename(building, to)
     under = " ".join(changes) or "the same recipe"

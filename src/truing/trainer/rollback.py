@@ -92,5 +92,5 @@ def after_rollbacks(state: CheckpointState, recipe: Recipe, rollbacks: int) -> C
     before, after = (
         recipe_after_rollbacks(recipe, state.stage, number) for number in (state.rollbacks, rollbacks)
     )
-    coefficients = LossCoefficients(**state.coefficients).after_rollback(before, after)
+    coefficients = LossCoefficients(**state.coefficients).under(before, after)
     return replace(state, rollbacks=rollbacks, coefficients=asdict(coefficients))

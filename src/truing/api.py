@@ -42,7 +42,6 @@ from truing.rollouts.prompt_limit import with_prompt_limit
 from truing.rollouts.run_tasks import check_eval_tasks
 from truing.terminal.progress import ProgressDisplay
 from truing.terminal.run_result import print_result
-from truing.terminal.say import say
 from truing.terminal.waiting import Waiting
 from truing.trainer.evaluate import evaluate as evaluate_session
 from truing.trainer.events import EventCallback
@@ -248,7 +247,7 @@ def evaluate(
             restore_weights(target, session.policy.loaded, session.policy.parameters, name)
         session.publish(0)
         progress = Waiting("evaluated {done} of {total} rollouts")
-        return evaluate_session(session, str(target), progress, say)
+        return evaluate_session(session, str(target), progress)
 
 
 def _recipe_and_env(

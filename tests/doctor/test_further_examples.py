@@ -14,9 +14,11 @@ from truing.doctor.rules import (
     ref001,
     rwd008,
     rwd011,
+    rwd014,
     smp006,
     smp013,
     tol002,
+    tpl003,
 )
 
 RULES = (
@@ -31,9 +33,11 @@ RULES = (
     ref001,
     rwd008,
     rwd011,
+    rwd014,
     smp006,
     smp013,
     tol002,
+    tpl003,
 )
 
 CLAIMS = {
@@ -48,6 +52,9 @@ CLAIMS = {
     " out",
     opt020.too_few: "the step is trained, against gates.min_trained_tokens",
     smp013.drawn_otherwise: "8 rollouts have other sampling parameters than declared",
+    tol002.cut_counts_as_done: "2 rollouts count as ended by the environment, which replied to the last turn",
+    tpl003.later_turn_cut: "before 4 of 8 later turns stands something else than the template's text",
+    rwd014.of_other_tasks: "6 of 8 rollouts were graded with another task or text than their own",
     tol002.shared_state: "3 episodes answer the same turns of a task otherwise than another: they share a"
     " state, or the environment draws",
     opt020.skipped_below: "optimizer step 1 of 1 is skipped",

@@ -10,7 +10,7 @@ from truing.measurements.environment_replies import engine_prompt_fact, reply_fa
 from truing.rollouts.workers.calls import EnvCall, EpisodeTable
 from truing.types.message import AssistantMessage, hash_of_message, hash_of_outcome
 from truing.types.rollout import hash_of_ids
-from truing.types.status import Status
+from truing.types.status import EndedBy, Status
 
 CHARS = 8
 
@@ -25,6 +25,8 @@ def rollout(read, given, status=Status.DONE, outcome=None):
     hashes = (*(hash_of_message(each, CHARS) for each in given), hash_of_outcome(own))
     return SimpleNamespace(
         received=list(read),
+        messages=[*read, {"role": "assistant", "content": ""}],
+        ended_by=EndedBy.ENVIRONMENT,
         reply_hashes=hashes,
         status=status,
         outcome=outcome or own,
@@ -38,6 +40,19 @@ def test_own_replies_have_no_difference_also_if_the_limit_cuts_them():
     long, cut = message("12345678 and more"), message("12345678\n[9 characters more were cut]", lost_chars=9)
     rollouts = {"a": rollout([message("one"), cut], [message("one"), long]), "b": rollout([], [])}
     assert reply_fact(rollouts, CHARS) == {"checked": 2, "other": 0, "outcomes": 2}
+
+
+def test_a_reply_that_says_nothing_of_what_it_lost_is_another_one():
+    cut = message("12345678")
+    assert reply_fact({"a": rollout([cut], [message("12345678 and more")])}, CHARS)["other"] == 1
+
+
+def test_a_rollout_whose_last_turn_has_a_reply_has_not_ended():
+    one = message("one")
+    gone_on = rollout([one], [one])
+    gone_on.messages.pop()
+    fact = reply_fact({"a": rollout([one], [one]), "b": gone_on}, CHARS)
+    assert (fact["unended"], fact["unended_of"]) == (1, "b")
 
 
 def test_the_reply_of_another_rollout_is_told_with_its_own():

@@ -207,3 +207,23 @@ EVALUATED_AT_RANDOM = Fault(
     changes={"eval.tasks": 8, "sampling.max_new_tokens": 12},
     refusal="the evaluation has other draws than declared",
 )
+
+
+def _answers_of_the_next(real):
+    def evaluation_of(*args):
+        evaluation = real(*args)
+        names = [*evaluation.answers]
+        answers = [evaluation.answers[name] for name in (*names[1:], names[0])]
+        return replace(evaluation, answers=dict(zip(names, answers, strict=True)))
+
+    return evaluation_of
+
+
+ANSWERS_OF_THE_NEXT = Fault(
+    name="answers-of-the-next",
+    numbers=(102,),
+    what="an evaluation has each task with the answers of the next",
+    plant=lambda: patched("truing.trainer.evaluate:evaluation_of", _answers_of_the_next),
+    expected=(),
+    refusal="the evaluation has other answers than declared",
+)

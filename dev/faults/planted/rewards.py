@@ -314,3 +314,24 @@ GRADES_KEPT_BY_TEXT = Fault(
     plant=lambda: patched("truing.rollouts.collect:_grade", _grades_kept_by_text),
     expected=("RWD014",),
 )
+
+
+def _graded_for_other_tasks(real):
+    def collect(tasks, *, group_size, grade, **options):
+        def interleaved(rollout):
+            group, index = map(int, rollout.rollout_id.split("/")[-2:])
+            return grade(replace(rollout, task=tasks[(group * group_size + index) % len(tasks)]))
+
+        own = grade if grade is None or group_size < 2 else interleaved
+        return real(tasks, group_size=group_size, grade=own, **options)
+
+    return collect
+
+
+GRADED_FOR_OTHER_TASKS = Fault(
+    name="graded-for-other-tasks",
+    numbers=(45,),
+    what="answers are graded with the tasks repeated in another order",
+    plant=lambda: patched("truing.rollouts.sampler:collect", _graded_for_other_tasks),
+    expected=("RWD014",),
+)

@@ -143,3 +143,43 @@ LINE_LOST_IN_PROMPT = Fault(
 def _without_last(ids, token):
     last = int((ids == token).nonzero()[-2])
     return torch.cat([ids[:last], ids[last + 1 :]])
+
+
+def _generation_prompt_cut(real):
+    def observe(chat, dialogue, replies):
+        dialogue, context = real(chat, dialogue, replies)
+        if context.restart_reason or len(context.token_ids) < 2:
+            return dialogue, context
+        shorter = replace(dialogue, token_ids=dialogue.token_ids[:-1], text=dialogue.text[:-1])
+        return shorter, replace(context, token_ids=context.token_ids[:-1], origin=context.origin[:-1])
+
+    return observe
+
+
+LATER_PROMPT_CUT = Fault(
+    name="later-prompt-cut",
+    numbers=(),
+    what="the generation prompt of later turns lacks its last token",
+    plant=lambda: patched("truing.rollouts.running_rollout:observe", _generation_prompt_cut),
+    expected=("TPL003",),
+    changes=CALLS,
+)
+
+
+def _cut_without_a_note(real):
+    def cap(message, limit):
+        return (
+            message if real(message, limit) is message else {**message, "content": message["content"][:limit]}
+        )
+
+    return cap
+
+
+REPLIES_CUT_SILENTLY = Fault(
+    name="replies-cut-silently",
+    numbers=(),
+    what="replies are cut at episode.max_reply_chars without a note",
+    plant=lambda: patched("truing.rollouts.running_rollout:_cap", _cut_without_a_note),
+    expected=("TOL002",),
+    changes=CALLS | {"episode.max_reply_chars": 6},
+)

@@ -10,7 +10,7 @@ from truing.types.facts import Facts
 from truing.types.message import hash_of_message, hash_of_outcome
 from truing.types.rollout import Rollout, hash_of_ids
 from truing.types.sample import Sample
-from truing.types.status import Status
+from truing.types.status import EndedBy, Status
 from truing.types.token_facts import EnginePrompts
 from truing.utils.format import shorten
 
@@ -53,11 +53,19 @@ def reply_fact(rollouts: Mapping[str, Rollout], chars: int) -> Replies:
             text = shorten(read[wrong[0]]["content"]) if wrong[0] < len(read) else ""
             fact["rollout"], fact["reply"], fact["got"] = name, wrong[0], text
             fact["given_to"] = given_to.get(pairs[wrong[0]][0], "")
+    if unended := [name for name, each in rollouts.items() if _goes_on(each)]:
+        fact["unended"], fact["unended_of"] = len(unended), unended[0]
     if unlike := _unlike(rollouts):
         fact["unlike"], fact["unlike_of"] = len(unlike), unlike[0]
     if other_outcomes:
         fact["other_outcomes"], fact["outcome_of"] = len(other_outcomes), other_outcomes[0]
     return fact
+
+
+def _goes_on(rollout: Rollout) -> bool:
+    """Return whether a rollout counts as ended by its environment, which has replied to the last turn."""
+    ended = rollout.status is Status.DONE and rollout.ended_by is EndedBy.ENVIRONMENT
+    return ended and bool(rollout.received) and rollout.messages[-1]["role"] != "assistant"
 
 
 def _unlike(rollouts: Mapping[str, Rollout]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from truing.measurements.environment_replies import EnvironmentReplies, PromptsO
 from truing.measurements.expert_routes import ExpertRoutes
 from truing.measurements.forced_prefixes import PrefixesOfTurns
 from truing.measurements.graded_text import DecodedTexts
+from truing.measurements.later_prompts import LaterTurns
 from truing.measurements.lengths import AnswerLengths
 from truing.measurements.measurement import AuditKind, MeasuredStep, Measurement
 from truing.measurements.moment_digests import MomentDigests
@@ -65,6 +66,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     ReplayedDraws,
     UsedSamples,
     RenderedPrompts,
+    LaterTurns,
     TaskOrder,
     EnvironmentReplies,
     SampledIds,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from truing.measurements.measurement import Measurement
 from truing.measurements.regraded import other_turn
-from truing.rewards import GradeResult
-from truing.types.batch_facts import Regraded
+from truing.rollouts.grade_log import Grading
+from truing.types.batch_facts import Graded, Regraded
 from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 
@@ -24,23 +24,29 @@ class StoredRewards(Measurement):
             return {}
         rollouts = step.samples.rollouts
         taken = step.policy.ranks.gather("the results of graders", step.sampler.grades.take(rollouts))
-        results = {name: result for part in taken for name, result in part.items()}
+        gradings = {name: grading for part in taken for name, grading in part.items()}
         rows = step.table.samples if step.table else ()
         recorded = {each.rollout_id: each.reward for each in rows}
         pairs = [
-            _pair(rollout, recorded.get(name, rollout.reward), results)
+            _pair(rollout, recorded.get(name, rollout.reward), gradings)
             for name, rollout in rollouts.items()
             if not math.isnan(rollout.reward)
         ]
         differ = any(each["stored"] != each["again"] for each in pairs)
-        return {"graded": {"rollouts": len(pairs), "pairs": pairs if differ else []}}
+        fact: Graded = {"rollouts": len(pairs), "pairs": pairs if differ else []}
+        given = {name: (each.task_id, each.text) for name, each in gradings.items()}
+        own = {name: (each.task.task_id, each.text) for name, each in rollouts.items()}
+        if other := [name for name, each in given.items() if each != own[name]]:
+            fact["other_input"], fact["input_of"] = len(other), other[0]
+            fact["input"] = ": ".join(given[other[0]])
+        return {"graded": fact}
 
 
-def _pair(rollout: Rollout, stored: float, results: Mapping[str, GradeResult]) -> Regraded:
+def _pair(rollout: Rollout, stored: float, gradings: Mapping[str, Grading]) -> Regraded:
     """Return the stored and the returned reward of a rollout, or of its first turn that differs."""
-    result = results.get(rollout.rollout_id)
-    if result is None:
+    if rollout.rollout_id not in gradings:
         return {"sample_id": rollout.rollout_id, "stored": stored, "again": math.nan}
+    result = gradings[rollout.rollout_id].result
     turn = other_turn(rollout, result)
     if turn is None or stored != result.reward:
         return {"sample_id": rollout.rollout_id, "stored": stored, "again": result.reward}

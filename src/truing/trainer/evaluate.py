@@ -55,7 +55,7 @@ def evaluate(session: Session, name: str, on_ended: EndedFn) -> Evaluation:
     groups = sampler.collect_rollouts(sampler.eval_tasks, cfg.samples, params, ("eval",), on_ended=on_ended)
     evaluation = evaluation_of(name, sampler.env.rewards, groups, cfg.passes_at)
     prove_evaluated(recipe, session.policy, sampler, groups, evaluation.reward)
-    prove_summary(evaluation, cfg.samples)
+    prove_summary(evaluation, groups, cfg.samples)
     return replace(evaluation, second=second_grades(session, groups))
 
 

@@ -109,12 +109,17 @@ def _prove_rewards(policy: Policy, sampler: Sampler, groups: Sequence[RolloutGro
     """Raise if a rollout has another reward than its grader returned."""
     rollouts = {each.rollout_id: each for group in groups for each in group.rollouts}
     parts = policy.ranks.gather("the results of graders", sampler.grades.take(rollouts))
-    returned = {name: result.reward for part in parts for name, result in part.items()}
+    gradings = {name: grading for part in parts for name, grading in part.items()}
+    returned = {name: each.result.reward for name, each in gradings.items()}
     stored = {name: each.reward for name, each in rollouts.items() if not isnan(each.reward)}
     other = [name for name, reward in stored.items() if reward != returned.get(name)]
     if other:
         got = f"{stored[other[0]]:g} for {other[0]}, one of {len(other)} rollouts with another one"
         raise _other("rewards", got, f"{returned.get(other[0], nan):g}, as its grader returned")
+    for name, each in gradings.items():
+        own = rollouts[name].task.task_id, rollouts[name].text
+        if each[:2] != own:
+            raise _other("graded answers", f"{each[:2]} for {name}", own)
 
 
 def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) -> None:
@@ -131,11 +136,15 @@ def _prove_means(groups: Sequence[RolloutGroup], reward: Mapping[str, float]) ->
             raise _other("means", f"{got} for task {group.task.task_id}", f"{expected}, the mean of {earned}")
 
 
-def prove_summary(evaluation: Evaluation, samples: int) -> None:
-    """Raise if the estimate is not of the tasks' rewards, or pass@k not of the answers that pass.
+def prove_summary(evaluation: Evaluation, groups: Sequence[RolloutGroup], samples: int) -> None:
+    """Raise if answers or the estimate are not of the tasks' rollouts, or pass@k not of those that pass.
 
     pass@k is 1 − C(n − c, k) ÷ C(n, k) over tasks with c of n answers that pass.
     """
+    answers = {group.task.task_id: [each.text for each in group.rollouts] for group in groups}
+    for task, texts in answers.items():
+        if evaluation.answers.get(task) != texts:
+            raise _other("answers", f"{evaluation.answers.get(task)} for task {task}", texts)
     of_tasks = interval(list(evaluation.reward.values()), evaluation.bounds, samples)
     if repr(got := evaluation.estimate()) != repr(of_tasks):  # bounds may be NaN
         raise _other("estimate", str(got), f"{of_tasks}, by the rewards of its tasks")

@@ -62,6 +62,8 @@ class Replies(TypedDict):
     given_to: NotRequired[Text]  # the rollout whose episode gave it; "" if none of the step did
     other_outcomes: NotRequired[Count]  # rollouts with another final state than their own episode's
     outcome_of: NotRequired[Text]  # the first of those
+    unended: NotRequired[Count]  # rollouts that count as ended, after a reply to their last turn
+    unended_of: NotRequired[Text]  # the first of those
     unlike: NotRequired[Count]  # rollouts whose episode went otherwise than one of the same task and turns
     unlike_of: NotRequired[tuple[Text, Text]]  # the first pair of those
 
@@ -120,6 +122,9 @@ class Graded(TypedDict):
 
     rollouts: Count
     pairs: list[Regraded]  # of all rollouts, if one differs; ``again`` is NaN for one that was not graded
+    other_input: NotRequired[Count]  # rollouts that were graded with another task or text
+    input_of: NotRequired[Text]  # the first
+    input: NotRequired[Text]  # what its grader was given
 
 
 class SampleUsage(TypedDict):

@@ -28,6 +28,7 @@ from truing.types.token_facts import (
     ForcedPrefixes,
     GradedTexts,
     Ids,
+    LaterPrompts,
     Null,
     Opening,
     Plain,
@@ -85,6 +86,7 @@ class Facts(TypedDict, total=False):
     gradient: PlainGradient
     held_out: HeldOut
     ids: Ids
+    later_prompts: LaterPrompts
     lengths: Mapping[Text, Mapping[Text, tuple[Count, Count, Count, Number]]]
     moments: BeforeAndAfter
     not_audited: list[Text]

@@ -89,9 +89,13 @@ def with_text_arguments(message: Message) -> Message:
 
 
 def hash_of_message(message: Message, chars: int) -> str:
-    """Return a hash of a reply: of its role, the call that it answers, and ``chars`` of its content."""
+    """Return a hash of a reply: its role, its call, ``chars`` of its content, and how many more it had.
+
+    A message that was truncated says how many characters it has lost.
+    """
     names = [message.get(name) for name in ("role", "name", "tool_call_id")]
-    text = repr((*names, message["content"][:chars]))
+    lost = message.get("lost_chars", max(len(message["content"]) - chars, 0))
+    text = repr((*names, message["content"][:chars], lost))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -175,6 +175,17 @@ class Prompts(PromptDifference):
     other: Count
 
 
+class LaterPrompts(TypedDict):
+    """What stands before later turns, beside the template's text."""
+
+    asked: Count  # turns after the first
+    other: Count
+    rollout: NotRequired[Text]  # the first with another text
+    turn: NotRequired[Count]  # of it, from 0
+    got: NotRequired[Text]  # the end of its text
+    expected: NotRequired[Text]
+
+
 class Null(TypedDict):
     """How far the trainer is from itself."""
 

@@ -52,7 +52,7 @@ def judge(step: Step) -> Iterator[Claim]:
     if known and not math.isclose(loss, expected, rel_tol=ROUNDING, abs_tol=ROUNDING):
         yield Claim(
             Verdict.PROVEN,
-            "the supervised loss has something else in it than the cross-entropy of demonstrated tokens",
+            "the recorded supervised loss is not the cross-entropy of the recorded log-probabilities",
             got=f"{loss:.6g} is recorded",
             expected=f"{expected:.6g}, minus the mean log-probability of its tokens",
             specificity=2.4,

@@ -1,13 +1,13 @@
 """RWD014: A stored reward is not what the grader returned.
 
 What: A rollout has another reward than its grader returned for it: on its way to the loss the reward was
-changed, moved to another rollout, or kept from an earlier one.
+changed, moved to another rollout, or kept from an earlier one. Or its grader was given another task or text.
 
 Why it is silent: A reward is a number, and any number works. Graded again, a rollout only shows that two
 gradings differ, which a grader that is not exact does as well.
 
-How it is measured: What each grader returned is kept by the rollout's id, and compared with the reward that
-is on record for that id, and with each turn's.
+How it is measured: What each grader was given and returned is kept by the rollout's id, and compared with the
+task, the text and the reward that are on record for that id, and with each turn's.
 
 Healthy look-alikes: Penalties of declared gates and the KL in the reward are subtracted later: the stored
 reward is the graded one. A failed rollout has no reward.
@@ -29,7 +29,17 @@ from truing.doctor.verdict import Claim, Verdict
 
 def judge(step: Step) -> Iterator[Claim]:
     """Claim any difference, and what explains all of them."""
-    pairs = step.facts["graded"]["pairs"]
+    fact = step.facts["graded"]
+    if other := fact.get("other_input", 0):
+        yield Claim(
+            Verdict.PROVEN,
+            f"{other} of {fact['rollouts']} rollouts were graded with another task or text than their own",
+            got=f"{fact.get('input', '')!r:.200} for {fact.get('input_of', '')}",
+            expected="its own task and text",
+            row=step.row_of(fact.get("input_of")),
+            specificity=4.2,
+        )
+    pairs = fact["pairs"]
     if not pairs:
         return
     measured = measure(step, pairs)
@@ -73,6 +83,12 @@ def of_another_rollout() -> Step:
 def not_graded() -> Step:
     """A reward is kept from an earlier rollout, without a grader."""
     return _stored(REWARDS, (math.nan, *REWARDS[1:]))
+
+
+def of_other_tasks() -> Step:
+    """Answers are graded with the tasks in another order."""
+    fact = {"rollouts": 8, "pairs": [], "other_input": 6, "input_of": "s1", "input": "task-2: 7"}
+    return changed_step(example_step(), facts={"graded": fact})
 
 
 def as_returned() -> Step:

@@ -3,7 +3,8 @@
 What: A message of a tool or of the environment is in a rollout, but the episode of that rollout never gave
 it, or gave it at another place: it is the reply of another rollout, of an earlier turn, cut, or missing. Or
 the final state that rewards judge is not that of the rollout's own episode. Or two episodes of a task answer
-the same turns otherwise, because one has what the other left behind.
+the same turns otherwise, because one has what the other left behind. Or a rollout counts as ended by the
+environment, which has replied to its last turn.
 
 Why it is silent: Each message is a valid reply. The policy learns to ignore its tools, since what they say
 does not follow from what it asked, and the reward of an episode that went well is given to turns that read
@@ -61,7 +62,17 @@ def judge(step: Step) -> Iterator[Claim]:
             row=_row_of(step, rollout),
             specificity=4.7,
         )
-
+    if unended := fact.get("unended", 0):
+        rollout = fact.get("unended_of", "")
+        yield Claim(
+            Verdict.PROVEN,
+            f"{with_count(unended, 'rollout counts', 'rollouts count')} as ended by the environment, which"
+            " replied to the last turn",
+            got=f"a reply at the end of {rollout}",
+            expected="no reply, or an end by a limit",
+            row=_row_of(step, rollout),
+            specificity=4.5,
+        )
     if unlike := fact.get("unlike", 0):
         first, other = fact.get("unlike_of", ("", ""))
         yield Claim(
@@ -87,6 +98,11 @@ def example() -> Step:
 def outcomes_exchanged() -> Step:
     """Each rollout is graded by the final state of the next one."""
     return _compared(other_outcomes=8, outcome_of="r0")
+
+
+def cut_counts_as_done() -> Step:
+    """Rollouts that reach the limit of turns count as ended."""
+    return _compared(unended=2, unended_of="r0")
 
 
 def shared_state() -> Step:

@@ -89,4 +89,4 @@ def test_a_task_that_is_no_training_task_is_left_out(chat):
 
 def test_a_loss_with_something_else_in_it_is_claimed():
     (claim,) = msk007.judge(msk007.with_entropy())
-    assert claim.what.startswith("the supervised loss has something else in it")
+    assert claim.what.startswith("the recorded supervised loss is not")

@@ -225,5 +225,6 @@ ANSWERS_OF_THE_NEXT = Fault(
     what="an evaluation has each task with the answers of the next",
     plant=lambda: patched("truing.trainer.evaluate:evaluation_of", _answers_of_the_next),
     expected=(),
+    changes={"eval.temperature": 1.0},
     refusal="the evaluation has other answers than declared",
 )

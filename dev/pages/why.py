@@ -49,7 +49,7 @@ arm and an unchanged one, with the seed of the pair, and begins with the last ch
 with the newest. A change of how rollouts are sampled or paid (`sampling`, `episode`, `env`, `chat`; not the
 temperature, of which evaluations have their own) is left out: it would change what is measured, too. The
 effect is the difference of their evaluations, and a pair is the unit: one pair has no interval. Bets on the
-signs of the differences decide an arm as soon as they are won; the error of all arms together is 1 %. The
+signs of the differences decide an arm as soon as they are won; the error of all arms together is 1 % of each sign. The
 first four pairs have every arm, the next four the better half of those that are not decided, and later ones
 the best of them alone, so that time goes to what may still help; once an arm is proven to, it ends.
 Before the first fork it says how many pairs the time allows and which effect they show in four of five

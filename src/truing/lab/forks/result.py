@@ -20,7 +20,7 @@ EVERY_ARM = 4
 """The first pairs, which have every arm; as many more have the better half, and later ones the best alone."""
 
 ERROR = 0.01
-"""The probability that any arm is falsely said to differ."""
+"""The probability that any arm is falsely said to help, and that any is falsely said to hurt."""
 
 Verdict = Literal["helps", "hurts", "open"]
 
@@ -111,8 +111,8 @@ def rounds_of(pairs: int, arms: int, jobs: int) -> int:
 
 
 def error_of(arms: int) -> float:
-    """Return the error of each statement: two for each arm share ``ERROR``."""
-    return ERROR / (2 * arms)
+    """Return the error of each statement of an arm: the arms share ``ERROR``."""
+    return ERROR / arms
 
 
 def deviation_of(results: Sequence[ArmResult]) -> float:

@@ -9,6 +9,7 @@ from truing.chat.tool_prompt import HERMES as hermes
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.envs.tools import tool
+from truing.measurements.later_prompts import later_prompt_fact
 from truing.rollouts.running_rollout import RunningRollout
 from truing.types.message import tool_message
 from truing.types.rollout import Task
@@ -97,6 +98,7 @@ def in_words(chat, text):
 def samples(chat, rollout):
     """The samples of an episode, once what holds of all episodes was seen to hold of it."""
     made = flatten(rollout)
+    assert later_prompt_fact(chat, [rollout])["other"] == 0, "the template's text stands before each turn"
     drawn = torch.cat([turn.token_ids for turn in rollout.turns])
     sampled = torch.cat([sample.token_ids[sample.origin == Origin.SAMPLED] for sample in made])
     assert torch.equal(sampled, drawn), "each drawn id is sampled exactly once"

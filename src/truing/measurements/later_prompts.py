@@ -9,25 +9,28 @@ from truing.types.facts import Facts
 from truing.types.rollout import Rollout
 from truing.types.token import Origin
 from truing.types.token_facts import LaterPrompts
+from truing.utils.rng import permutation
 
-ROLLOUTS, SHOWN = 4, 40
+ROLLOUTS, SHOWN = 2, 40
 """Rollouts of a step whose later turns are rendered again; and characters shown of a difference."""
 
 
 class LaterTurns(Measurement):
-    """The ids between the turns of up to 4 rollouts, beside the end of the conversation as rendered again."""
+    """The ids between the turns of up to 2 rollouts, beside the end of the conversation as rendered again."""
 
     facts = ("later_prompts",)
-    cost = "the template of each turn after the first, in up to 4 rollouts"
+    cost = "the template of each turn after the first, in up to 2 rollouts"
 
     def after_step(self) -> Facts:
         """Return how many differ, and the first; nothing where each rollout has one turn."""
-        fact = later_prompt_fact(self.step.sampler.chat, self.step.samples.rollouts.values())
+        step, rollouts = self.step, [*self.step.samples.rollouts.values()]
+        order = permutation(len(rollouts), step.recipe.seed, step.stage, step.step, "later turns")
+        fact = later_prompt_fact(step.sampler.chat, [rollouts[i] for i in order])
         return {"later_prompts": fact} if fact["asked"] else {}
 
 
 def later_prompt_fact(chat: Chat, rollouts: Iterable[Rollout]) -> LaterPrompts:
-    """Compare what stands before each later turn with the end of the template's text up to there.
+    """Compare what stands before each later turn with the end of the template's text, in the first rollouts.
 
     Programs write their own conversations. A tokenizer that does not give back the text of a prompt is left
     out: nothing follows from its ids.

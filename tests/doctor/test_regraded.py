@@ -38,6 +38,15 @@ def test_rewards_of_other_rows_are_reported_as_those():
     assert f"{len(REWARDS)} of {len(REWARDS)} rewards are on other rows" in claim.what
 
 
+def changed_rewards(by):
+    """Return the claim of a step whose first reward is off by so much."""
+    step = rwd014.example()
+    pairs = [each | {"stored": each["again"]} for each in step.facts["graded"]["pairs"]]
+    pairs[0] = pairs[0] | {"stored": pairs[0]["again"] + by}
+    (claim,) = rwd014.RULE.judge(replace(step, facts={"graded": {"rollouts": 8, "pairs": pairs}}))
+    return claim
+
+
 def test_rewards_that_their_grader_did_not_return_are_proven():
     (changed,) = rwd014.RULE.judge(rwd014.example())
     (moved,) = rwd014.RULE.judge(rwd014.of_another_rollout())
@@ -45,6 +54,8 @@ def test_rewards_that_their_grader_did_not_return_are_proven():
     assert changed.what == "3 of 8 rollouts have another reward than their grader returned"
     assert moved.what == "8 of 8 rewards are on other rows than their answers: shifted by -1"
     assert kept.got == "0.1 is stored, no grader was called for it"
+    near = changed_rewards(1e-7)
+    assert near.what == "1 of 8 rollouts have another reward than their grader returned"
     assert {each.verdict for each in (changed, moved, kept)} == {Verdict.PROVEN}
 
 

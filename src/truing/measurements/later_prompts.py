@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
+import torch
+
 from truing.chat import Chat
 from truing.chat.render import text_of
 from truing.measurements.measurement import Measurement
@@ -44,7 +46,7 @@ def later_prompt_fact(chat: Chat, rollouts: Iterable[Rollout]) -> LaterPrompts:
         for turn, text in enumerate(rendered, 1):
             got = _text(chat, rollout, turn)
             fact["asked"] += 1
-            if not text.endswith(got) or not got:
+            if not text.endswith(got) and not _as_encoded(chat, text).endswith(got):
                 fact["other"] += 1
                 if fact["other"] == 1:
                     fact["rollout"], fact["turn"] = rollout.rollout_id, turn
@@ -56,6 +58,11 @@ def _text(chat: Chat, rollout: Rollout, turn: int) -> str:
     """Return the text of the ids that a turn adds before its first sampled one."""
     context = rollout.turns[turn]
     return text_of(chat, context.context_ids[context.context_origin != Origin.FORCED])
+
+
+def _as_encoded(chat: Chat, text: str) -> str:
+    """Return a text as its ids give it back: a tokenizer may normalize it."""
+    return text_of(chat, torch.tensor(chat.tokenizer(text, add_special_tokens=False)["input_ids"]))
 
 
 def _rendered(chat: Chat, rollout: Rollout) -> Iterator[str]:

@@ -75,13 +75,23 @@ def fork(
         go_back(building, state.step, state.stage)
         shutil.rmtree(building / ABANDONED, ignore_errors=True)
         compact(building)  # without the steps that only the parent has
-        if state.coefficients:
-            own = asdict(LossCoefficients(**state.coefficients).under(before, recipe))
-            checkpoint.write_state(building / "checkpoints" / state.name, replace(state, coefficients=own))
+        checkpoint.write_state(building / "checkpoints" / state.name, _under(state, before, recipe))
         _declare(building, run, recipe, state, changes, facts)
         os.rename(building, to)
     under = " ".join(changes) or "the same recipe"
     return f"{to} goes on after step {state.step} of {state.stage}, with {under}"
+
+
+def _under(state: CheckpointState, before: Recipe, recipe: Recipe) -> CheckpointState:
+    """Return a checkpoint's state for a changed recipe, with the weights of loss terms that it changes.
+
+    What was measured of a sync of the reference holds for the syncs of the parent alone.
+    """
+    pending = {**state.pending_facts}
+    if recipe.reference != before.reference:
+        pending.pop("reference_sync", None)
+    own = asdict(LossCoefficients(**state.coefficients).under(before, recipe)) if state.coefficients else {}
+    return replace(state, pending_facts=pending, coefficients=own)
 
 
 def _declare(

@@ -177,9 +177,10 @@ RULE = Rule(
     kind="E",
     needs=("metrics.weight/kl | metrics.weight/entropy | metrics.weight/supervised",),
     taints=("policy",),
-    applies=lambda step: any(
-        each is not None
-        for each in (step.setup.kl_target, step.setup.entropy_target, step.setup.bootstrap_steps)
+    applies=lambda step: (
+        step.setup.kl_target is not None
+        or step.setup.entropy_target is not None
+        or step.step < (step.setup.bootstrap_steps or 0)
     ),
     judge=judge,
     example=example,

@@ -41,7 +41,7 @@ def judge(step: Step) -> Iterator[Claim]:
             expected="the declared probability, in training mode",
             specificity=3,
         )
-    earlier = [seed for past in step.past_of_stage for seed in past.facts.get("dropout", {}).get("seeds", ())]
+    earlier = {seed for past in step.past_of_stage for seed in past.facts.get("dropout", {}).get("seeds", ())}
     seeds = dropout["seeds"]
     if repeated := [seed for i, seed in enumerate(seeds) if seed in earlier or seed in seeds[:i]]:
         yield Claim(

@@ -116,7 +116,7 @@ def _groups(step: Step) -> tuple[dict[str, list[float]], set[str], set[str]]:
     rewards, left_out, trained = defaultdict[str, dict[str, float]](dict), set[str](), set[str]()
     for _, sample, part in step.slices():
         excluded = step.tokens["excluded"][part][step.tokens["origin"][part] == Origin.SAMPLED]
-        if len(excluded) and not math.isnan(sample.reward):
+        if not math.isnan(sample.reward):
             rewards[sample.group_id][sample.rollout_id] = sample.reward
             # tokens that a mask leaves out in any case keep their own reason
             left_out |= {sample.group_id} if (excluded == Excluded.NOT_KEPT).any() else set()

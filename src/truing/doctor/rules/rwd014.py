@@ -42,20 +42,16 @@ def judge(step: Step) -> Iterator[Claim]:
     pairs = fact["pairs"]
     if not pairs:
         return
-    measured = measure(step, pairs)
-    how = moved_as(measured)
-    returned = (
-        "no grader was called for it"
-        if math.isnan(measured.again)
-        else f"its grader returned {measured.again:.5g}"
-    )
+    how = moved_as(measure(step, pairs))
+    other = [each for each in pairs if each["stored"] != each["again"]]
+    stored, again = other[0]["stored"], other[0]["again"]
+    returned = "no grader was called for it" if math.isnan(again) else f"its grader returned {again:.7g}"
     yield Claim(
         Verdict.PROVEN,
-        how
-        or f"{measured.other} of {measured.graded} rollouts have another reward than their grader returned",
-        got=f"{measured.stored:.5g} is stored, {returned}",
+        how or f"{len(other)} of {len(pairs)} rollouts have another reward than their grader returned",
+        got=f"{stored:.7g} is stored, {returned}",
         expected="what the grader returned for this rollout",
-        row=measured.row,
+        row=step.row_of(other[0]["sample_id"]),
         specificity=4.1,
     )
 

@@ -41,6 +41,7 @@ class Experiment:
         """
         self.history, self.folder, self.train = history, folder, train
         self.failed: dict[str, str] = {}  # arms with a fork that did not end, and its last line
+        self._rewards = dict[str, float]()  # of finished forks
         self.round_minutes = list[float]()  # of the rounds of forks so far: they start, train and evaluate
         if (folder / PLAN).exists():
             self.plan = read_plan(folder)
@@ -120,8 +121,14 @@ class Experiment:
         return self.plan.fork_name(arm.name if arm else "", pair)
 
     def _reward(self, name: str) -> float:
+        """Return the reward of a fork, read once it is finished; NaN before."""
         out = self.folder / name
-        return fork_reward(out, self.plan) if (out / RUN).exists() else math.nan
+        if name not in self._rewards and (out / RUN).exists():
+            reward = fork_reward(out, self.plan)
+            if math.isnan(reward):
+                return reward
+            self._rewards[name] = reward
+        return self._rewards.get(name, math.nan)
 
     def _train(self, pair: int, arm: Arm | None) -> None:
         """Fork, unless a fork is there, and train in a process of its own.

@@ -132,7 +132,7 @@ def summary(
         steps: of each fork.
         minutes_of: returns what as many pairs take; None if unknown.
     """
-    best = max(results, key=lambda each: (each.verdict == "helps", sum(each.differences)))
+    best = max(results, key=lambda each: (each.verdict == "helps", len(each.differences), each.effect))
     if best.verdict == "helps":
         changes = " ".join(best.arm.changes)
         yield f"with {changes} the reward is higher after {steps} more steps ({best.arm.name})"

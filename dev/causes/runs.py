@@ -128,6 +128,19 @@ RUNS: tuple[KnownCause, ...] = (
         {"sampling.min_new_tokens": 3},
     ),
     KnownCause(
+        "nothing-kept",
+        "rejection sampling asks for more than any answer earns",
+        ("rollouts_kept",),
+        {"stages": ["rft"], "rft.steps": 12, "rft.min_reward": 1.5},
+    ),
+    KnownCause(
+        "all-kept",
+        "rejection sampling keeps every answer",
+        ("rollouts_kept",),
+        {"stages": ["rft"], "rft.steps": 12, "rft.min_reward": 0.0, "rft.learning_rate": 1e-3},
+        state="open",
+    ),
+    KnownCause(
         "cut",
         "right answers have eight tokens, and are cut after four",
         ("answers_cut",),

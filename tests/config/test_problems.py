@@ -73,6 +73,15 @@ def test_the_options_of_a_key_are_one_problem(table, expected):
     assert not error.value.problems
 
 
+def test_a_number_in_the_place_of_text_is_told_how_to_be_written():
+    with pytest.raises(RecipeError) as error:
+        resolve(TINY | {"episode": {"forced_prefix": 0}})
+    assert error.value.expected == "text in quotes"
+    assert error.value.remedy == (
+        """forced_prefix = "0" in the recipe, 'episode.forced_prefix="0"' on the command line"""
+    )
+
+
 @pytest.mark.parametrize(
     "table",
     [

@@ -195,7 +195,9 @@ def _error(problem: _Problem, model: type[BaseModel], unknown: UnknownKey, prefi
         f"recipe key {key!r} has an invalid value",
         got=f"a list of {len(got)}" if key == "env" and isinstance(got, list | tuple) else got,
         expected=problem.expected,
-        remedy=_remedy(model, problem.location, key, got) if problem.expected.startswith("a table") else "",
+        remedy=_remedy(model, problem.location, key, got)
+        if problem.expected.startswith("a table")
+        else _quoted(problem, key),
     )
 
 
@@ -204,6 +206,14 @@ def _description(model: type[BaseModel], location: Location) -> str | None:
     table = table_at(model, location[:-1])
     field = table.model_fields.get(str(location[-1])) if table else None
     return field.description if field else None
+
+
+def _quoted(problem: _Problem, key: str) -> str:
+    """Return how to write a number as text; "" for another value."""
+    if problem.kind != "string_type" or not isinstance(problem.got, int | float):
+        return ""
+    text = str(problem.got).lower()
+    return f'{problem.location[-1]} = "{text}" in the recipe, \'{key}="{text}"\' on the command line'
 
 
 def _remedy(model: type[BaseModel], location: Location, key: str, got: object) -> str:

@@ -11,14 +11,15 @@ from runs import MINI
 
 import truing as package
 from dev.faults.planted import FAULTS
-from truing.config import load_recipe
+from truing.config import load_recipe, resolve
 from truing.doctor.causes.commands import check_recipe, duration_text, train_again, training_minutes
 from truing.doctor.causes.evaluation_small import CAUSE as EVALUATION_SMALL
 from truing.doctor.causes.explain import CAUSES, why
-from truing.doctor.causes.read_history import history_of_run
+from truing.doctor.causes.read_history import explained_stage, history_of_run
 from truing.doctor.postmortem import diagnose_run
 from truing.errors import ProvenError
 from truing.trainer.preflight import random_reward
+from truing.types.step_table import StepNumbers
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +67,33 @@ def test_what_demonstrations_earned_at_the_start_is_on_record(runs):
     assert history_of_run(runs / "healthy", diagnose_run(runs / "healthy")).demonstrated == [1.0] * 8
 
 
-def test_a_run_without_rewards_is_an_error(tmp_path):
+def test_a_run_of_demonstrations_alone_is_explained_by_its_loss(tmp_path):
     package.train({**MINI, "stages": ["sft"]}, out=tmp_path / "run", on_event=lambda *_: None)
     result = truing("why", tmp_path / "run")
-    assert result.code == 2
-    assert "no step with a reward" in result.err
+    assert result.code == 0
+    assert result.out.startswith("sft: the loss on demonstrations goes from ")
+    assert "     evaluation 0." in result.out
+    assert "the loss on demonstrations" in result.out.partition("open        ")[2].splitlines()[0]
+    refused = truing("why", tmp_path / "run", "--experiment")
+    assert refused.code == 2
+    assert "stages with a policy loss" in refused.err
+
+
+@pytest.mark.parametrize(("threshold", "first"), [(2.0, "found"), (0.0, "open"), (1.0, "")])
+def test_a_run_of_rejection_sampling_alone_is_explained_by_what_it_keeps(tmp_path, threshold, first):
+    rft = {"steps": 3, "prompts_per_step": 4, "group_size": 4, "min_reward": threshold}
+    out = tmp_path / "run"
+    table = {**MINI, "stages": ["sft", "rft"], "rft": rft}
+    package.train(table, out=out, rewards=[random_reward], on_event=lambda *_: None)
+    lines = truing("why", out).out.splitlines()
+    kept = [line for line in lines if "rejection sampling" in line]
+    assert kept[0].startswith(first or "ruled out")
+    assert "rft.min_reward=1" in "".join(lines) or not first
+
+
+def test_a_run_that_has_not_reached_its_stage_with_a_reward_is_an_error():
+    recipe = resolve({**MINI, "stages": ["sft", "grpo"]})
+    assert explained_stage(recipe, [StepNumbers("sft", 0, {})]) == ""
 
 
 def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path):
@@ -104,7 +127,7 @@ def test_every_command_that_is_suggested_can_be_typed(runs):
     history = run_history(runs / "healthy")
     answers = [*why(history), *answers_of_examples(history)]
     every = {each.advice.text for each in answers if each and each.advice.text.startswith("truing ")}
-    assert {shlex.split(test)[1] for test in every} == {"train", "check", "tokens"}
+    assert {shlex.split(test)[1] for test in every} == {"train", "check", "tokens", "eval"}
     for test in every:
         _, verb, target, *words = shlex.split(test)
         if verb == "train":

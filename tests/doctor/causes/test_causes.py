@@ -16,7 +16,9 @@ from truing.types.step_table import StepNumbers
 
 EXAMPLES = [(cause, make) for cause in CAUSES.values() for make in cause.found]
 BARE = History(Path("log"), "train", [StepNumbers("train", 0, {})], Diagnosis(()))
-OF_ANY_RECORD = [each for each in CAUSES.values() if each.needs and each.applies(BARE)]
+OF_ANY_RECORD = [
+    each for each in CAUSES.values() if each.needs and "policy" in each.stages and each.applies(BARE)
+]
 LOOKALIKES = [(cause, make) for cause in CAUSES.values() for make in cause.excluded]
 
 

@@ -35,6 +35,16 @@ def test_a_few_steps_tell_no_trend(rewards):
     assert not reward_trend(rewards).rises
 
 
+def test_a_rise_whose_interval_has_0_is_not_called_one():
+    """Of 30 steps the slope is certain, by the first three steps alone."""
+    rewards = [0.97, 0.98, 0.985, *[1.0, 0.998] * 3, *[1.0] * 21]
+    trend = reward_trend(rewards)
+    assert trend.chance < P_VALUE
+    assert trend.low < 0 < trend.high
+    assert not trend.rises
+    assert trend.summary().startswith("the reward does not clearly go up")
+
+
 def test_two_looks_at_the_same_steps_share_the_error():
     trend = reward_trend(RISE)
     slope = stats.linregress(range(len(RISE)), RISE).pvalue

@@ -118,13 +118,13 @@ def _known(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     """Raise if a proven fault ended the run before any step had a reward."""
-    from truing.doctor.causes.read_history import has_reward_step
+    from truing.doctor.causes.read_history import is_explained
     from truing.doctor.diagnosis import ranked
     from truing.doctor.verdict import Verdict
     from truing.errors import RecordError
 
     proven = [each for each in diagnosis.results() if each.verdict is Verdict.PROVEN and not each.suppressed]
-    if not proven or has_reward_step(run):
+    if not proven or is_explained(run):
         return
     first = ranked(finding for each in proven for finding in each.findings)[0]
     raise RecordError(

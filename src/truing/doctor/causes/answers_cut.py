@@ -9,6 +9,7 @@ Excluded: Few are cut, or cut ones earn as much.
 import statistics
 from dataclasses import replace
 
+from truing.doctor.causes import stop_banned, temperature_high
 from truing.doctor.causes.cause import Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history, example_log, example_sample
@@ -39,6 +40,9 @@ def judge(history: History) -> Answer:
         because += f" ({key} = {limit:g})"
     if share <= MANY:
         return Answer("ruled out", because)
+    for first in (stop_banned.CAUSE, temperature_high.CAUSE) if history.run is not None else ():
+        if (answer := first.answer(history)) and answer.state == "found":
+            return Answer("cannot tell", f"not before this is mended: {answer.title}")
     rollouts = rollouts_of(history)
     cut = [each.reward for each in rollouts if each.status == Status.TRUNCATED]
     whole = [each.reward for each in rollouts if each.status != Status.TRUNCATED]
@@ -102,6 +106,7 @@ def cut_and_paid() -> History:
 CAUSE = Cause(
     title="answers are cut",
     needs=("truncated/share",),
+    stages=("policy", "rft"),
     judge=judge,
     rules=("LEN003",),
     found=(cut, lambda: example_log({"ended/turns": 0.9})),

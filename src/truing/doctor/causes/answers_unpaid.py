@@ -85,6 +85,7 @@ def hard() -> History:
 
 CAUSE = Cause(
     title="the reward pays no answer",
+    stages=("policy", "rft"),
     judge=judge,
     rules=("RWD006", "ADV004"),
     found=(

@@ -53,6 +53,8 @@ class Cause:
     """Returns what the record says; None if it has nothing that the cause is about."""
     applies: Callable[[History], bool] = always
     """Returns whether the run can have this cause at all."""
+    stages: tuple[str, ...] = ("policy",)
+    """Kinds of stages that can have it: ``policy``, ``sft``, ``rft``."""
     rules: tuple[str, ...] = ()
     """Rules whose findings are of this cause: it is named in their place."""
     tier: int = 0
@@ -67,7 +69,7 @@ class Cause:
 
     def answer(self, history: History) -> Answer | None:
         """Return what the record says, also that it lacks what the cause is judged by."""
-        if not self.applies(history):
+        if history.kind not in self.stages or not self.applies(history):
             return None
         if lacking := [need for need in self.needs if not history.has(need)]:
             return Answer("cannot tell", f"the record lacks {', '.join(lacking)}", title=self.title)

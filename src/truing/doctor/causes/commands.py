@@ -49,14 +49,15 @@ def look(history: History) -> Advice:
     return Advice(shlex.join(["truing", "tokens", str(history.source)]), 0.0)
 
 
-def evaluate_again(history: History, tasks: int) -> Advice:
-    """Return the test that compares the policy with the one before the stage, on other numbers of tasks."""
+def evaluate_again(history: History, tasks: int, *changes: str) -> Advice:
+    """Return the test that compares the policy with the one before the stage, on a number of tasks."""
     facts = history.facts
     assert facts.recipe.eval.tasks is not None
     if facts.given_in_python or history.stage != facts.recipe.stages[0] or facts.begins:
-        return Advice(f"evaluate the policy before the stage and after it on {tasks} tasks")
+        other = f", with {' and '.join(changes)}" if changes else ""
+        return Advice(f"evaluate the policy before the stage and after it on {tasks} tasks{other}")
     seconds = 2 * facts.evaluation_seconds * tasks / facts.recipe.eval.tasks
-    both = evaluation_of(history.source, facts.recipe, (), f"eval.tasks={tasks}")
+    both = evaluation_of(history.source, facts.recipe, (), f"eval.tasks={tasks}", *changes)
     start = shlex.join(["--against", str(history.source / "recipe.toml")])
     return Advice(f"{both} {start}", _minutes([seconds]))
 

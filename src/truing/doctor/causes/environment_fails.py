@@ -73,6 +73,7 @@ def _log(**metrics: float) -> History:
 
 CAUSE = Cause(
     title="the environment or a judge fails",
+    stages=("policy", "rft"),
     judge=judge,
     found=(
         lambda: example_history({"ended/error": 0.4}),

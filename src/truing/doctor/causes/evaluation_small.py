@@ -31,8 +31,9 @@ def judge(history: History) -> Answer | None:
     there = min(needed, declared) if isinstance(declared, int) else 0
     if there and there < needed:
         because += f", and env.eval is {there}"
+        because += f", which give about ± {half * math.sqrt(tasks / there):.2g}" if there > tasks else ""
     test = evaluate_again(history, there) if there > tasks else Advice("")
-    return Answer("open", because, 0.1, test, "if it shows a gain, these tasks were too few to see it")
+    return Answer("open", because, 0.08, test, "if it shows a gain, these tasks were too few to see it")
 
 
 def _evaluated(tasks: int) -> History:
@@ -44,6 +45,7 @@ def _evaluated(tasks: int) -> History:
 CAUSE = Cause(
     title="the evaluation is too small",
     needs=("recipe", "evaluations"),
+    stages=("policy", "rft", "sft"),
     judge=judge,
     tier=3,
     found=(lambda: _evaluated(60),),

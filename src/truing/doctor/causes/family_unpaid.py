@@ -77,6 +77,7 @@ def both_paid() -> History:
 CAUSE = Cause(
     title="one family of tasks is not paid",
     needs=("samples",),
+    stages=("policy", "rft"),
     judge=judge,
     rules=("ADV004",),
     found=(one_dead,),

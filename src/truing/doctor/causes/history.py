@@ -1,4 +1,4 @@
-"""What is on record of the last stage with a policy loss: of a run, or of another trainer's log."""
+"""What is on record of the stage that is explained: of a run, or of another trainer's log."""
 
 import math
 import statistics
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.stage_gain import stage_gain
-from truing.doctor.causes.outcome import Outcome, fault_of
+from truing.doctor.causes.outcome import Outcome, fault_of, loss_text
 from truing.doctor.causes.run_facts import RunFacts
 from truing.doctor.causes.trend import RECENT_STEPS, Trend, error_of_mean, length_text, reward_trend
-from truing.doctor.diagnosis import Diagnosis
+from truing.doctor.diagnosis import Diagnosis, is_finding
 from truing.doctor.levels import MIN_WINDOW, change_point
 from truing.doctor.verdict import Verdict
 from truing.metrics.aliases import PART
@@ -97,7 +97,8 @@ class History:
         gains = stage_gain(self.evaluations), stage_gain(second)
         hacked = any(name in self.main_parts for name in self.falling)
         parts = self.unearned, self.falling
-        return Outcome(self.trend, *gains, *parts, fault, hacked, self.evaluated, self.outweighed)
+        loss = loss_text(self._all("loss/supervised"), self.length) if self.kind == "sft" else ""
+        return Outcome(self.trend, *gains, *parts, fault, hacked, self.evaluated, self.outweighed, loss)
 
     @property
     def _no_gradient(self) -> str:
@@ -262,6 +263,11 @@ class History:
         return max(0, self.run.recipe.stage(self.stage).steps - self.steps[-1].step - 1)
 
     @property
+    def kind(self) -> str:
+        """Return ``sft`` or ``rft`` of a stage with a loss on demonstrations alone, else ``policy``."""
+        return self.stage if self.run is not None and self.stage in ("sft", "rft") else "policy"
+
+    @property
     def grouped(self) -> bool:
         """Whether rollouts are compared within groups, or may be."""
         return self.run is None or self.stage in ("grpo", "rloo")
@@ -270,6 +276,15 @@ class History:
     def demonstrated(self) -> list[float]:
         """What demonstrations earned in the check at the start."""
         return [x for each in (self.run.demonstrated.values() if self.run else ()) for x in each]
+
+    @property
+    def floor(self) -> float:
+        """What the worst rollouts on record earn, at most 0: an answer that earns no more earns nothing."""
+        return min([0.0, *(each.reward for each in self.samples if math.isfinite(each.reward))])
+
+    def suspects(self, code: str) -> bool:
+        """Return whether a rule has a finding."""
+        return any(each.code == code and is_finding(each) for each in self.diagnosis.results())
 
     @property
     def main_parts(self) -> tuple[str, ...]:

@@ -43,8 +43,10 @@ def judge(history: History) -> Answer:
     if not pull:
         return Answer("cannot tell", "no rewards differ: there is nothing that the term could hold back")
     share = slope / pull
-    because = f"its gradient per token is about {slope:.2g} (a weight of {weight:.3g} × {distance:.2g} nats"
-    because += f" from the reference), that of the advantages {pull:.2g}"
+    because = (
+        f"its gradient per token is about {slope:.2g} (a weight of {weight:.3g} × {distance:.2g}, the root"
+    )
+    because += f" mean square of log(policy ÷ reference)), that of the advantages {pull:.2g}"
     if share < WEAK:
         return Answer("ruled out", because)
     changes: dict[str, object] = {"kl.coef": float(f"{declared * min(0.1, WEAK / share):.1g}")}

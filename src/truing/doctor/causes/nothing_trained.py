@@ -8,7 +8,11 @@ from truing.doctor.causes.cause import Advice, Answer, Cause
 from truing.doctor.causes.commands import train_again
 from truing.doctor.causes.example import example_history
 from truing.doctor.causes.history import History
+from truing.doctor.causes.steps_skipped import SKIPPED_LABEL
 from truing.utils.format import with_count
+
+MANY = 0.5
+"""Of the steps."""
 
 REASONS = {
     "masked/cut": 'their rollouts were cut, and gates.truncated is "mask"',
@@ -24,10 +28,16 @@ def judge(history: History) -> Answer:
     trained = history.series("tokens/trained")
     idle = trained.count(0)
     share = idle / len(trained)
-    if share < 0.5:
-        return Answer(
-            "ruled out", f"tokens were trained in {len(trained) - idle} of {with_count(len(trained), 'step')}"
+    held = sum(row.loss_label == SKIPPED_LABEL for row in history.counted)
+    if held >= MANY * len(history.counted):
+        because = (
+            f"{held} of {with_count(len(history.counted), 'step')} did not reach the optimizer, for a gate"
         )
+        return Answer("cannot tell", because)
+    if share < MANY:
+        count = f"tokens were trained in {len(trained) - idle - held} of {with_count(len(trained), 'step')}"
+        left_out = history.mean("gate/ratio_masked_share")
+        return Answer("ruled out", count + (f", without {left_out:.0%} for a gate" if left_out > 0 else ""))
     shares = {name: history.late(name) for name in REASONS if history.late(name) > 0}
     reason = max(shares, key=lambda name: shares[name], default="")
     because = f"0 tokens were trained in {idle} of {with_count(len(trained), 'step')}"

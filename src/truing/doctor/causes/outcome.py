@@ -1,10 +1,11 @@
 """What became of a stage: its reward over the steps, and the gain of its evaluations."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from truing.analysis.stage_gain import StageGain
-from truing.doctor.causes.trend import MIN_STEPS, Trend
+from truing.doctor.causes.trend import MIN_STEPS, RECENT_STEPS, Trend
 from truing.doctor.diagnosis import Diagnosis, is_finding
 
 NOT_LEARNING = ("OPT005", "OPT015")
@@ -30,6 +31,7 @@ class Outcome:
     hacked: bool = False  # whether a part with the largest weight is among the falling ones
     evaluated: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # scores that a log has
     outweighed: Mapping[str, Trend] = field(default_factory=dict[str, Trend])  # parts that do not rise
+    loss: str = ""  # of a stage without rewards, in place of their trend
 
     @property
     def better(self) -> bool:
@@ -91,7 +93,7 @@ class Outcome:
         """Yield what happened, a sentence each, the evaluations first if they decide."""
         if self.fault:
             yield f"look at this first: {self.fault}"
-        trend = self.trend.summary()
+        trend = self.loss or self.trend.summary()
         if self.trend.rises and self.unearned:
             trend += f"; no rollout earns anything of {' and '.join(self.unearned)}"
         for name, part in self.falling.items():
@@ -104,6 +106,15 @@ class Outcome:
         scores = sorted(self.evaluated.items(), key=lambda each: each[0] not in self.denied)
         evaluated += [f"evaluation {evaluation_text(*each)}" for each in scores[:SHOWN]]
         yield from [*evaluated, trend] if decides or self.denied else [trend, *evaluated]
+
+
+def loss_text(losses: Sequence[float], length: str) -> str:
+    """Return where the loss on demonstrations begins and ends, the latter as the mean of the last steps."""
+    last = losses[-RECENT_STEPS:]
+    if not last:
+        return "the record has no loss on demonstrations"
+    ends = f"from {losses[0]:.3g} to {math.fsum(last) / len(last):.3g} nats per token"
+    return f"the loss on demonstrations goes {ends} over {length}"
 
 
 def evaluation_text(name: str, trend: Trend) -> str:

@@ -30,10 +30,22 @@ def judge(history: History) -> Answer | None:
     title = f"no rollout earns anything of {' or '.join(history.unearned or main)}"
     if not history.unearned:
         return Answer("ruled out", because, title=title)
-    because += "; the tasks are too hard, or this part is broken"
-    outcomes = "if demonstrations earn it, the tasks are too hard; if not, it is broken"
+    because += f"; {_demonstrated(history)}"
+    outcomes = "if a right answer earns it, the tasks are too hard; if not, it is broken"
     share = sum(weights[name] for name in history.unearned) / sum(abs(x) for x in weights.values())
     return Answer("found", because, share, check_recipe(history), outcomes, title)
+
+
+def _demonstrated(history: History) -> str:
+    """Return whether demonstrations earn more than the other parts pay, as text."""
+    parts = history.facts.weights.items()
+    others = sum(weight for name, weight in parts if weight > 0 and name not in history.unearned)
+    earned = history.demonstrated
+    if earned and min(earned) > others:
+        return f"demonstrations earn it ({min(earned):.3g} or more in all): the tasks are too hard"
+    if earned and max(earned) <= others:
+        return f"demonstrations earn at most {max(earned):.3g}, which other parts may pay: it looks broken"
+    return "the tasks are too hard, or this part is broken"
 
 
 def _of_log(history: History) -> Answer | None:
@@ -64,6 +76,7 @@ def earned() -> History:
 
 CAUSE = Cause(
     title="no rollout earns the main part of the reward",
+    stages=("policy", "rft"),
     judge=judge,
     tier=1,
     found=(unearned, lambda: example_log({f"{PART}exact": 0.0, f"{PART}short": 0.9})),

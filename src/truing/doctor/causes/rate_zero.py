@@ -26,6 +26,7 @@ def judge(history: History) -> Answer:
 CAUSE = Cause(
     title="the learning rate is 0",
     needs=("lr",),
+    stages=("policy", "rft", "sft"),
     judge=judge,
     found=(lambda: example_history({"lr": 0.0}),),
     excluded=(

@@ -1,6 +1,6 @@
 """Reads the history of a run, of another trainer's log, or of a trace."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 
 from truing.analysis.current_events import fork_start
 from truing.analysis.stage_gain import stage_evaluations
-from truing.config import PolicyStage, resolve
+from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.causes.history import History
 from truing.doctor.causes.run_facts import RunFacts
 from truing.doctor.causes.trend import RECENT_STEPS, Trend, reward_trend
@@ -26,20 +26,19 @@ def history_of_run(run: Path, diagnosis: Diagnosis) -> History:
     """Read a run with its diagnosis.
 
     Raises:
-        RecordError: no step with a reward is on record.
+        RecordError: no step of a stage with a reward is on record, and the recipe has one.
     """
     reader = RunReader(run)
     recipe, recorded, events = resolve(reader.run_fact("recipe")), reader.steps(), reader.events()
     if not recorded:
         raise reader.no_step_error()
-    stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
-    if not stages:
+    stage = explained_stage(recipe, recorded)
+    if not stage:
         raise RecordError(
             f"{run} has no step with a reward yet",
             expected="reinforce, rloo, grpo or ppo",
             got=recipe.stages,
         )
-    stage = stages[-1]
     start = fork_start(events, stage)
     steps = [row for row in recorded if row.stage == stage and row.step >= start]
     if not steps:
@@ -82,11 +81,17 @@ def evaluation_trends(scores: Mapping[str, Mapping[int, float]]) -> dict[str, Tr
     return {name: replace(each, chance=min(1.0, each.chance * len(trends))) for name, each in trends.items()}
 
 
-def has_reward_step(run: Path) -> bool:
-    """Return whether a run has a step with a reward."""
+def explained_stage(recipe: Recipe, recorded: Iterable[StepNumbers]) -> str:
+    """Return the last stage with a policy loss; of a recipe without one its last stage; "" if not reached."""
+    declared = [name for name in recipe.stages if isinstance(recipe.stage(name), PolicyStage)]
+    reached = [row.stage for row in recorded if not declared or row.stage in declared]
+    return reached[-1] if reached else ""
+
+
+def is_explained(run: Path) -> bool:
+    """Return whether a run has a step of a stage that is explained."""
     reader = RunReader(run)
-    recipe = resolve(reader.run_fact("recipe"))
-    return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.iter_steps())
+    return bool(explained_stage(resolve(reader.run_fact("recipe")), reader.iter_steps()))
 
 
 def _of_steps(path: Path, steps: Sequence[Step], diagnosis: Diagnosis, trainer: str) -> History:

@@ -36,10 +36,18 @@ LOW = 0.02
 """Nats per token, below which a policy that is not yet trained samples hardly anything but one answer."""
 
 
+ONLY_A_STOP = "LEN004"
+"""The rule about turns that end before they say anything."""
+
+
 def judge(history: History) -> Answer:
     """Return how many groups have one answer."""
     if history.run is None and not history.samples:
         return _of_log(history)
+    if history.suspects(ONLY_A_STOP):
+        return Answer("cannot tell", f"turns are a stop alone, which is all that is sampled ({ONLY_A_STOP})")
+    if history.run is not None and history.run.recipe.episode.force_rate > 0:
+        return Answer("cannot tell", "turns begin with forced tokens (episode.force_rate)")
     entropy = history.late("entropy/sampled")
     if math.isnan(entropy):
         return Answer("cannot tell", "the record lacks entropy/sampled")

@@ -1,7 +1,7 @@
 """Empty or short answers are paid as much as others, or more.
 
 Found: Many answers are empty, and earn at least as much as the others.
-Open: Within groups, shorter answers earn more.
+Open: Within groups, shorter answers earn more, and the reward does not rise.
 Excluded: Neither.
 """
 
@@ -76,8 +76,10 @@ def _shorter(history: History, whole: list[SampleFacts]) -> Answer | None:
     because += f" over {with_count(len(lengths), 'rollout')} (p = {float(rank.pvalue):.1g})"
     if rank.statistic > RANK or rank.pvalue > CHANCE:
         return Answer("ruled out", because)
+    if history.outcome.learns or history.trend.rises:
+        return Answer("ruled out", f"{because}, and {history.trend.summary()}")
     outcomes = "if short answers are as good, this is no fault"
-    return Answer("open", because, 0.1, look(history), outcomes, "short answers earn more")
+    return Answer("open", because, 0.01, look(history), outcomes, "short answers earn more")
 
 
 def empty_pays() -> History:

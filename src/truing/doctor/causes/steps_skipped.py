@@ -4,6 +4,7 @@ Found: At least half of the steps made no optimizer step, and a gate of the reci
 Excluded: Most steps made one.
 """
 
+import math
 from collections.abc import Iterator
 
 from truing.config import Recipe
@@ -13,14 +14,21 @@ from truing.doctor.causes.example import example_history
 from truing.doctor.causes.history import History
 from truing.utils.format import with_count
 
+KL = "kl_trained/k3"
+
 SKIPPED_LABEL = "held_back"
 """The loss label of a step without an optimizer step."""
 
 
-def gates(recipe: Recipe) -> Iterator[tuple[str, float, str, object]]:
-    """Yield each gate that may skip a step: key, value, the metric that it limits, and a looser value."""
+def gates(recipe: Recipe, kl: float) -> Iterator[tuple[str, float, str, object]]:
+    """Yield each gate that may skip a step: key, value, the metric that it limits, and a looser value.
+
+    Args:
+        recipe: of the run.
+        kl: that was measured; NaN if unknown.
+    """
     if (cap := recipe.kl.cap) is not None:
-        yield "kl.cap", cap, "kl_trained/k3", 10 * cap
+        yield "kl.cap", cap, KL, float(f"{max(10 * cap, kl):.1g}") if kl < math.inf else 10 * cap
     if tokens := recipe.gates.min_trained_tokens:
         yield "gates.min_trained_tokens", tokens, "tokens/trained", 0
     if share := recipe.gates.min_trained_share:
@@ -29,7 +37,7 @@ def gates(recipe: Recipe) -> Iterator[tuple[str, float, str, object]]:
 
 def judge(history: History) -> Answer | None:
     """Return how many steps were skipped, and by which gate."""
-    known = list(gates(history.facts.recipe))
+    known = list(gates(history.facts.recipe, 2 * max(history.series(KL), default=math.nan)))
     if not known:
         return None
     skipped = sum(row.loss_label == SKIPPED_LABEL for row in history.counted)

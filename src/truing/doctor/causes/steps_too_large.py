@@ -43,6 +43,9 @@ ENTROPY = 2.0
 COLLAPSE, LOW = 5.0, 0.02
 """The factor by which it fell, and nats per token that healthy runs end at."""
 
+LOWER = 0.9
+"""Of the first entropy."""
+
 OFF = 0.05
 """Nats per token that the policy moves within a step, of a log: the mean of old − new log-probabilities."""
 
@@ -114,7 +117,7 @@ def judge(history: History) -> Answer:
             return Answer("cannot tell", f"not before this is mended: {answer.title}")
     unusual = [*far(history), *_grown(history)]
     if not outcome.fell and not outcome.down and not unusual and not collapse:
-        return Answer("ruled out", "neither reward, evaluation nor entropy fell, and the policy is not far")
+        return Answer("ruled out", _stays(history))
     because = "; ".join([f"learning rate {history.rate:.2g}", *moved])
     if outcome.down:
         because += f"; {outcome.trend.summary() if outcome.trend.down else ', '.join(outcome.lower)}"
@@ -124,6 +127,17 @@ def judge(history: History) -> Answer:
     if surely and (bonus is None or bonus.state != "open"):
         return _answer(history, "found", because, max(outcome.lost, collapse))
     return _answer(history, "open", because, outcome.lost / 2 or 0.3)  # without a sign of its own
+
+
+def _stays(history: History) -> str:
+    """Return what did not fall, how the entropy changed, and how far the policy is, where this is known."""
+    texts = ["neither reward nor evaluation fell" if history.outcome.gain else "the reward did not fall"]
+    if known := history.entropy:
+        lower = ", which is no collapse" if known[-1] < LOWER * known[0] else ""
+        texts.append(f"the entropy went from {known[0]:.2g} to {known[-1]:.2g} nats per token{lower}")
+    if math.isfinite(distance := history.after("kl_all/k3")):
+        texts.append(f"the policy is {distance:.2g} nats per token from its reference")
+    return "; ".join(texts)
 
 
 def _answer(history: History, state: State, because: str, explains: float) -> Answer:

@@ -27,8 +27,8 @@ NEAR, CLOSE, MOVED = 1e-4, 1e-3, 1e-2
 MANY = 0.5
 """Of the steps."""
 
-FACTOR, STILL = 3, 10
-"""The factor of the test's rate, and the one if few answers changed: three times as many may show nothing."""
+FACTOR, STILL, UNCHANGED = 3, 10, 100
+"""The factor of the test's rate; if few answers changed, since three times may show nothing; if none did."""
 
 CUT, SCALE = 1e-4, 0.1
 """A clip of the gradient whose share of a weight is near AdamW's ε, and a scale of an adapter."""
@@ -84,7 +84,8 @@ def _by_answers(history: History, at: str, tiny: bool) -> Answer | None:
     same, tasks = known
     if same >= SAME * tasks:
         because = f"{at}: {same} of {tasks} evaluated answers are the same before and after the stage"
-        return Answer("found", because, 0.9, _test(history, STILL), OUTCOMES)
+        factor = UNCHANGED if same == tasks else STILL
+        return Answer("found", because, 0.9, _test(history, factor), OUTCOMES)
     if (
         (moved := signs(history))
         or same <= OTHER * tasks

@@ -48,6 +48,7 @@ def long_anyway() -> History:
 CAUSE = Cause(
     title="the stop is banned for too long",
     needs=("recipe", "samples"),
+    stages=("policy", "rft"),
     judge=judge,
     found=(filled,),
     excluded=(long_anyway,),

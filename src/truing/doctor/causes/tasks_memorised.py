@@ -2,7 +2,8 @@
 
 Found: The last steps have few tasks, each many times; their reward is above the interval of the evaluation
 after them, which proves no gain.
-Open: The reward of a log rises, and none of its evaluations does, over eight records or more, or one falls.
+Open: A few prompts are those of many tasks.
+The reward of a log rises, and none of its evaluations does, over eight records or more, or one falls.
 Excluded: The tasks are many, or the evaluation earns as much, or more than before.
 """
 
@@ -32,9 +33,15 @@ def judge(history: History) -> Answer | None:
     if gain is None or not rollouts:
         return None
     tasks, groups = len({each.task_id for each in rollouts}), len({each.group_id for each in rollouts})
+    prompts = min(tasks, len({each.prompt_hash for each in rollouts}))
     earned, after = sum(each.reward for each in rollouts) / len(rollouts), gain.after.estimate()
     because = f"the last {with_count(groups, 'group')} are of {with_count(tasks, 'task')}"
+    because += f" with {with_count(prompts, 'prompt')}" if prompts < tasks else ""
     because += f", and earn {earned:.3f}; the evaluation earns {after}"
+    if OFTEN * prompts <= tasks:
+        outcomes = "if the evaluation has the same prompts, it does not show what others would earn"
+        fix = Advice("train and evaluate on different prompts")
+        return Answer("open", because, 0.8, fix, outcomes, "tasks repeat a few prompts")
     if groups < OFTEN * tasks or earned <= after.high or gain.is_gain:
         return Answer("ruled out", because)
     fix = Advice("train on more tasks, or on fewer steps of these")
@@ -73,9 +80,18 @@ def _run(tasks: int) -> History:
     return example_history({"reward/mean": rising()}, samples=rows, evaluations=pair)
 
 
+def _same_prompts() -> History:
+    """Sixteen tasks of three prompts, and an evaluation that earns as much."""
+    history = _run(16)
+    rows = [replace(each, prompt_hash=str(i // 4 % 3)) for i, each in enumerate(history.samples)]
+    before, after = (example_evaluation(name, [1.0] * 100) for name in ("base", "after_grpo"))
+    return replace(history, samples=rows, evaluations=(before, after))
+
+
 CAUSE = Cause(
     title="the training tasks are memorised",
+    stages=("policy", "rft"),
     judge=judge,
-    found=(lambda: _run(2), lambda: _log(0.3, epochs={"epoch": 40.0}), lambda: _log(0.4)),
+    found=(lambda: _run(2), _same_prompts, lambda: _log(0.3, epochs={"epoch": 40.0}), lambda: _log(0.4)),
     excluded=(lambda: _run(16), lambda: _log(0.6)),
 )

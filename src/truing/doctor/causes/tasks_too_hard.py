@@ -53,11 +53,19 @@ def judge(history: History) -> Answer:
         )
         return Answer("open", because, wrong / 2, larger_groups(history), outcomes)
     if history.pays:
-        return Answer("found", f"{because}; {paid(history)}", wrong, _easier(history))
+        return _paid(history, because, wrong)
     if history.demonstrated:
         return Answer("ruled out", "demonstrations earn nothing either")
     outcomes = "if a right answer is paid, the tasks are too hard"
     return Answer("open", because, wrong, check_recipe(history), outcomes)
+
+
+def _paid(history: History, because: str, wrong: float) -> Answer:
+    """Return that something is paid, unless demonstrations are not."""
+    if history.demonstrated and max(history.demonstrated) <= history.floor:
+        waits = "not before it is settled why demonstrations earn nothing"
+        return Answer("cannot tell", f"{because}; {waits}: {paid(history)}")
+    return Answer("found", f"{because}; {paid(history)}", wrong, _easier(history))
 
 
 def _size(history: History) -> float:
@@ -109,6 +117,7 @@ def dead() -> History:
 CAUSE = Cause(
     title="the tasks are too hard",
     needs=("reward/mean",),
+    stages=("policy", "rft"),
     judge=judge,
     tier=1,
     rules=("ADV004",),

@@ -44,6 +44,7 @@ CAUSE = Cause(
     title="the temperature of rollouts is too high",
     needs=("recipe", "evaluations", "reward/mean"),
     applies=lambda history: history.run is not None and history.run.recipe.sampling.temperature > 1,
+    stages=("policy", "rft"),
     judge=judge,
     found=(lambda: _run(0.3),),
     excluded=(lambda: _run(0.04),),

@@ -45,8 +45,9 @@ class Trend:
 
     @property
     def rises(self) -> bool:
-        """Return whether the reward rose over enough steps, and has not fallen again."""
-        return self.last > self.first and self.chance < P_VALUE and self.steps >= MIN_STEPS and not self.fell
+        """Return whether the reward rose over enough steps, by more than 0, and has not fallen again."""
+        certain = self.chance < P_VALUE and self.steps >= MIN_STEPS and not self.low <= 0
+        return self.last > self.first and certain and not self.fell
 
     @property
     def falls(self) -> bool:

@@ -17,7 +17,8 @@ may differ. Groups of equal reward that are kept: their tokens are trained, with
 Fix: If turns began with forced tokens, `episode.mask = "action"` leaves them out whole: lower
 `episode.force_rate`, or use `mask = "sampled"`. If all rollouts were cut, allow longer answers (in TRL
 `max_completion_length`, in a recipe `sampling.max_new_tokens`), or fine-tune on demonstrations first, so
-that answers end. If all failed, fix the tool or the environment.
+that answers end. If all failed, fix the tool or the environment. If rejection sampling keeps none,
+`rft.min_reward` is above every reward.
 
 References: docs/agents.md, docs/control.md
 """

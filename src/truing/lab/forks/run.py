@@ -60,6 +60,8 @@ def run_experiment(
     Raises:
         LabError: The run cannot be forked.
     """
+    if history.kind != "policy":
+        raise LabError("an experiment compares stages with a policy loss", got=f"stage {history.stage}")
     if train is train_by_command and (given := history.facts.given_in_python):
         same = ", ".join(f"{name}=…" for name in given)
         raise LabError(

@@ -21,7 +21,7 @@ from truing.doctor.causes.explain import why
 from truing.doctor.causes.history import History
 from truing.doctor.causes.read_history import history_of_run
 from truing.doctor.postmortem import diagnose_run
-from truing.errors import ProvenError
+from truing.errors import GuardError, ProvenError
 from truing.learner.restore import restore_policy
 from truing.models.export import export
 
@@ -54,7 +54,7 @@ def history_of(run: KnownCause, folder: Path) -> History:
     """Train a run, unless it is there, and return what is on record."""
     out = folder / run.name
     if not out.exists():
-        with FAULTS[run.fault].plant() if run.fault else nullcontext(), suppress(ProvenError):
+        with FAULTS[run.fault].plant() if run.fault else nullcontext(), suppress(ProvenError, GuardError):
             train(
                 table_of(run, warm_start(folder)),
                 rewards=run.paid_by or None,

@@ -256,4 +256,48 @@ RUNS: tuple[KnownCause, ...] = (
         ("too_few_rollouts",),
         {"grpo.prompts_per_step": 1, "grpo.group_size": 2},
     ),
+    KnownCause("eps", "an eps of 1 in AdamW", ("eps_large",), {"optimizer.eps": 1.0}),
+    KnownCause(
+        "one-layer",
+        "an adapter of rank 1 on one kind of layers",
+        ("adapter_small",),
+        {"lora.targets": ["k_proj"], "lora.rank": 1},
+        state="open",
+    ),
+    KnownCause(
+        "ratio-gate",
+        "a gate on ratios leaves out most tokens",
+        ("gate_leaves_out",),
+        {"gates.min_ratio": 0.999, "gates.max_ratio": 1.001, "grpo.minibatches": 8},
+    ),
+    KnownCause(
+        "epochs",
+        "sixteen optimizer steps on the same rollouts, and no clip",
+        ("too_many_epochs",),
+        {"grpo.inner_epochs": 16, "grpo.clip_low": 0.99, "grpo.clip_high": 10.0},
+    ),
+    KnownCause(
+        "forced",
+        "each answer begins with a forced digit",
+        ("rollouts_forced",),
+        {"env.kinds": ["first-3"], "episode.forced_prefix": "0", "episode.force_rate": 1.0},
+    ),
+    KnownCause(
+        "lam-0",
+        "λ is 0, and the critic does not train",
+        ("critic_useless",),
+        _ppo(lam=0.0, value_learning_rate=1e-9, steps=40),
+    ),
+    KnownCause(
+        "one-answer",
+        "most tasks have one answer, and the policy gives it to all",
+        ("one_answer",),
+        {"env.kinds": ["count-5"], "grpo.steps": 40, "grpo.prompts_per_step": 16},
+    ),
+    KnownCause(
+        "guard",
+        "a guard that takes chance for a fall",
+        ("rolled_back",),
+        {"guard.reward_drop": 0.02, "guard.window": 1, "guard.rollbacks": 8},
+    ),
 )

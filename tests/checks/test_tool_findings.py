@@ -3,7 +3,7 @@
 import pytest
 from shop import PRICES, Shop, price
 
-from truing.envs.tools import ToolEpisode, tool
+from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
 from truing.types.message import AssistantMessage, ToolCall
 
 NAMES = "tool names are one set"
@@ -114,3 +114,27 @@ class Silent(Own):
 def test_unreadable_registries_are_counted(report):
     result = report(Shop(open_episode=lambda task: Own(crash)))[NAMES]
     assert result.missing[0].startswith(f"registries: {TASKS} of {TASKS} tasks")
+
+
+@tool
+def limited(item: str) -> str:
+    """What something costs."""
+    raise ToolError("429")
+
+
+LIMITED = Tool(price.spec, limited.function, limited.arguments_model)
+FAILS = "every call of the demonstration is answered with an error, in 6 of 6 demonstrations with calls"
+
+
+def test_calls_of_demonstrations_that_all_fail_are_found(report):
+    result = report(Shop(open_episode=lambda task: ToolEpisode([LIMITED])))
+    (finding,) = result["rollouts can be played and graded"].findings
+    assert finding.what.startswith(FAILS)
+    assert finding.got == "'Error: 429'"
+
+
+def test_a_demonstration_may_go_on_after_an_error(report):
+    calls = [AssistantMessage(calls=(ToolCall("price", {"item": "red cup"}),))]
+    wrong = AssistantMessage(calls=(ToolCall("price", {"items": "red cup"}),))
+    result = report(Shop(demonstration=(wrong, *calls, AssistantMessage("0"))))
+    assert not result["rollouts can be played and graded"].findings

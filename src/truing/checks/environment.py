@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from truing.checks.judged_rewards import REWARD_TOLERANCE, JudgedRewards
 from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
+from truing.checks.tools import failing_demonstrations
 from truing.checks.trial_episodes import TrialEpisode, TrialRun, trial_samples
 from truing.envs.base import MultiTurnEnv
 from truing.types.status import Status
@@ -17,14 +18,17 @@ SHOWN_CHARS = 160
 
 
 def rollouts_end(trial: TrialRun) -> CheckResult:
-    """Check that for any turns the environment replies, the episode ends and has a reward."""
+    """Check that for any turns the environment replies, the episode ends and has a reward.
+
+    To the calls of a demonstration it replies with results.
+    """
     findings = []
     for episode in trial.episodes:
         if episode.error is not None:
             findings.append(Finding.from_error(episode.task.task_id, episode.error))
         elif any(rollout.status is Status.ERROR for rollout in episode.rollouts):
             findings.append(_crash_finding(episode))
-    return check_result(len(trial.episodes), findings)
+    return check_result(len(trial.episodes), [*findings, *failing_demonstrations(trial)])
 
 
 def empty_scores_less(trial: TrialRun) -> CheckResult:

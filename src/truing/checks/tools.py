@@ -9,6 +9,7 @@ from truing.checks.tool_names import UnknownToolName, unknown_tool_names
 from truing.checks.trial_episodes import TrialRun, demonstration_turns
 from truing.envs.base import MultiTurnEnv
 from truing.envs.program_env import ProgramEnv
+from truing.envs.tools import is_error
 from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, run_calls
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
@@ -16,6 +17,9 @@ from truing.utils.format import did_you_mean
 
 UNKNOWN_NAME = "truing_probe"
 """A name of no tool and no parameter."""
+
+SHOWN_CHARS = 160
+"""Characters of an answer that a finding shows."""
 
 NO_TOOLS = "tools: no task has any"
 OWN_TOOLS = "tools: programs send their own"
@@ -88,6 +92,30 @@ def bad_calls_are_answered(trial: TrialRun) -> CheckResult:
                     )
                 )
     return check_result(count, findings)
+
+
+def failing_demonstrations(trial: TrialRun) -> Iterator[Finding]:
+    """Yield a finding if every call of most demonstrations is answered with an error, one for all of them.
+
+    Some may show what to do after an error.
+    """
+    replies = {
+        each.task.task_id: [m["content"] for m in each.rollout.messages if m["role"] == "tool"]
+        for each in trial.demonstrated
+        if each.rollouts
+    }
+    calling = {name: answers for name, answers in replies.items() if answers}
+    failing = {name: answers for name, answers in calling.items() if all(map(is_error, answers))}
+    if 2 * len(failing) > len(calling):
+        name, answers = next(iter(failing.items()))
+        yield Finding(
+            name,
+            f"every call of the demonstration is answered with an error, in {len(failing)} of {len(calling)}"
+            " demonstrations with calls; this is the first",
+            f"{answers[0]!r:.{SHOWN_CHARS}}",
+            "the result of a tool",
+            "fix the call, the tool's parameters or the tool: a policy that calls as shown learns nothing",
+        )
 
 
 def _introduced_later(trial: TrialRun) -> defaultdict[str, set[str]]:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from truing.config import GuardConfig
+from truing.utils.format import with_count
 
 REPORT_FILE = "guard.md"
 REPORTED_METRICS = (
@@ -37,13 +38,14 @@ def instability(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str
         best = max(rewards[0], *before)
         if current < best - cfg.reward_drop:
             return (
-                f"the mean reward of {cfg.window} steps fell from {best:.3g} to {current:.3g}:"
+                f"the mean reward of {with_count(cfg.window, 'step')} fell from {best:.3g} to {current:.3g}:"
                 f" by more than guard.reward_drop = {cfg.reward_drop:g}"
             )
     entropies = [metrics["entropy/sampled"] for metrics in history if "entropy/sampled" in metrics]
     if len(entropies) > cfg.window:
         current, start = _moving_means(entropies, cfg.window)[-1], entropies[0]
-        change = f"the entropy of {cfg.window} steps went from {start:.3g} to {current:.3g} nats per token"
+        window = with_count(cfg.window, "step")
+        change = f"the entropy of {window} went from {start:.3g} to {current:.3g} nats per token"
         if cfg.entropy_low is not None and current < cfg.entropy_low * start:
             return f"{change}: below guard.entropy_low = {cfg.entropy_low:g} times the start"
         if cfg.entropy_high is not None and start > 0 and current > cfg.entropy_high * start:

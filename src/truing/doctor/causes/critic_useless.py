@@ -1,7 +1,7 @@
 """The critic predicts worse than a constant.
 
-Found: Its explained variance is below 0 over the last steps, at a rate below a hundredth of the policy's, or
-thirty times the default.
+Found: Its explained variance is below 0 over the last steps, at a λ below 0.5, where it makes up most of an
+advantage; at a rate below a hundredth of the policy's; or at thirty times the default.
 Open: Its explained variance is below 0, at another rate, or in a log.
 Excluded: It is above.
 """
@@ -19,6 +19,11 @@ SLOW, FAST = 100.0, 30.0
 
 USUAL: float = PpoConfig.model_fields["value_learning_rate"].default
 
+LAM: float = PpoConfig.model_fields["lam"].default
+
+SHORT = 0.5
+"""A λ below which an advantage is mostly differences of the critic's values."""
+
 
 def judge(history: History) -> Answer | None:
     """Return the explained variance."""
@@ -35,8 +40,15 @@ def judge(history: History) -> Answer | None:
             history, {}, "with a smaller rate of the critic, or with steps of the critic alone first"
         )
         return Answer("open", because, min(0.5, -explained), fix, outcomes)
-    key = f"{history.stage}.value_learning_rate"
-    rate = history.run.recipe.stage(history.stage).value_learning_rate
+    key, stage = f"{history.stage}.value_learning_rate", history.run.recipe.stage(history.stage)
+    rate = stage.value_learning_rate
+    if stage.lam < SHORT:
+        lam = f"{history.stage}.lam"
+        because += f"; at {lam} = {stage.lam:g} an advantage is mostly what it predicts, and not the reward"
+        fix = train_again(history, {lam: LAM}, "with the default λ")
+        meaning = f"if the reward rises, λ was the cause; if it does not, train the critic ({key} = {rate:g})"
+        title = "advantages rest on a critic that predicts nothing"
+        return Answer("found", because, 1.0, fix, meaning, title)
     if rate * SLOW < history.rate:
         because += f", and {key} = {rate:g} hardly trains it: the policy's rate is {history.rate:g}"
         fix = train_again(history, {key: history.rate}, "with a larger rate of the critic")
@@ -51,9 +63,10 @@ def judge(history: History) -> Answer | None:
 PPO = {"stages": ["ppo"], "ppo.steps": 24}
 
 
-def _ppo(explained: float, learns: bool = False, slow: bool = False) -> History:
+def _ppo(explained: float, learns: bool = False, slow: bool = False, lam: float = LAM) -> History:
     rewards = {"reward/mean": rising()} if learns else {}
-    recipe = PPO | ({"ppo.learning_rate": 1e-3, "ppo.value_learning_rate": 1e-9} if slow else {})
+    rates = {"ppo.learning_rate": 1e-3, "ppo.value_learning_rate": 1e-9} if slow else {}
+    recipe = PPO | rates | {"ppo.lam": lam}
     return example_history({"value/explained_variance": explained} | rewards, recipe, stage="ppo")
 
 
@@ -63,6 +76,7 @@ CAUSE = Cause(
     found=(
         lambda: _ppo(-0.6),
         lambda: _ppo(-0.6, slow=True),
+        lambda: _ppo(-0.2, slow=True, lam=0.0),
         lambda: example_log({"value/centred_explained_variance": -9.0}),
     ),
     excluded=(lambda: _ppo(0.3), lambda: _ppo(-0.1, learns=True)),

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from truing.analysis.current_events import fork_start
 from truing.analysis.script_arguments import ScriptArguments, read_arguments
@@ -25,7 +26,9 @@ class RunFacts:
     """What demonstrations earned in the check at the start, by family of tasks."""
     arguments: ScriptArguments | None = None  # of the TRL script that made the run
     rolled_back: int = 0  # steps that the guard undid
+    rollbacks: Sequence[str] = ()  # why, once for each time
     begins: int = 0  # steps of the stage that are of the run it is forked from
+    right: Mapping[str, Any] = field(default_factory=dict[str, Any])  # answers, by task
 
     @classmethod
     def read(
@@ -33,6 +36,7 @@ class RunFacts:
     ) -> "RunFacts":
         """Read those of a run, for one of its stages."""
         facts, events = reader.run_json(), reader.events()
+        undone = [each for each in events if each.kind == "rollback" and each.payload.get("stage") == stage]
         return cls(
             recipe,
             recorded,
@@ -41,8 +45,10 @@ class RunFacts:
             facts.get("judged", {}).get("rewards", {}),
             facts.get("demonstrated", {}),
             read_arguments(reader.run_dir),
-            sum(_undone(event) for event in events if event.payload.get("stage") == stage),
+            sum(each.payload["step"] - each.payload["to"] + 1 for each in undone),
+            [each.payload["reason"] for each in undone],
             fork_start(events, stage),
+            reader.answers(),
         )
 
 
@@ -52,8 +58,3 @@ def _evaluation_seconds(events: Sequence[Event]) -> float:
         now.time - before.time for before, now in pairwise(events) if now.kind == "eval"
     )
     return min(passed, default=math.nan)
-
-
-def _undone(event: Event) -> int:
-    """Return the steps that a rollback undid."""
-    return event.payload["step"] - event.payload["to"] + 1 if event.kind == "rollback" else 0

@@ -16,6 +16,7 @@ from truing.doctor.causes import (
     entropy_bonus,
     no_baseline,
     penalty_outweighs,
+    too_many_epochs,
     weight_decay,
 )
 from truing.doctor.causes.cause import Answer, Cause, State
@@ -57,7 +58,7 @@ FIRST = tuple(
     each.CAUSE
     for each in (
         *(entropy_bonus, weight_decay, critic_useless, penalty_outweighs, demonstrations_unpaid),
-        no_baseline,
+        *(no_baseline, too_many_epochs),
     )
 )
 """Causes of a policy that goes elsewhere at any rate."""

@@ -19,8 +19,9 @@ Healthy look-alikes: Steps in which all groups have equal rewards. A policy that
 its log-probabilities are 0, and so is their gradient. A clip that cuts every token. A trainer that does not
 report the norm, and logs 0.
 
-Fix: Check whether the loss requires a gradient, and trace it back: `no_grad`, `detach`, a reference scored
-in place of the policy. If the reward rises nevertheless, the trainer does not report its norm.
+Fix: Check whether a gate leaves out every token (`gates.min_ratio`, `gates.max_ratio`), or the loss requires
+no gradient, and trace that back: `no_grad`, `detach`, a reference scored in place of the policy. If the
+reward rises nevertheless, the trainer does not report its norm.
 
 References: https://github.com/huggingface/trl/issues/3452, https://arxiv.org/abs/1710.03740
 """

@@ -29,7 +29,7 @@ class AdamWStep(Measurement):
     """One weight of policy or critic after one optimizer step, beside AdamW's formula in float64.
 
     The key draws which of them. And settings of the optimizer, of policy and critic, that differ from the
-    recipe's in any optimizer step, and its rates in the last.
+    recipe's in any optimizer step, and its rates in the first.
     """
 
     facts = ("adamw", "optimizer_settings", "rates")
@@ -50,7 +50,8 @@ class AdamWStep(Measurement):
     def before_optimizer(self) -> None:
         """Compare the optimizer's settings, and compute the weight that AdamW must leave."""
         self._optimizer_steps += 1
-        self.found["rates"] = [float(group["lr"]) for group in self.step.learner.optimizer.param_groups]
+        if self._optimizer_steps == 1:  # settings that change later are those of each optimizer step
+            self.found["rates"] = [float(each["lr"]) for each in self.step.learner.optimizer.param_groups]
         if other := self._other_settings():
             self.found["optimizer_settings"] = other
         if self._optimizer_steps == self._chosen:

@@ -13,8 +13,8 @@ MOST_ARMS = 4
 RATES = {"three times the rate": 3.0, "a third of the rate": 1 / 3}
 """Arms of each experiment: no record of a flat reward excludes both."""
 
-STILL = {"a hundred times the rate": 100.0}
-"""The arm in their place if optimizer steps are too small, of which the test itself is another."""
+STILL = {"a hundred times the rate": 100.0, "a thousand times the rate": 1000.0}
+"""Arms in their place if optimizer steps are too small; the test of that cause is another."""
 
 
 MEASURED = ("sampling.", "episode.", "env.", "chat.")

@@ -46,8 +46,8 @@ TAIL = """
 
 `truing why RUN --experiment [--minutes 30] [--steps 20] [--jobs 1]` trains forks of the run (`truing fork`)
 that could settle the open causes, and answers in one line. The arms are the changes of found and open
-causes, and three times and a third of the learning rate (of a policy that hardly moves, a hundred and a thousand times);
-they are written to `RUN-experiment/plan.json` before the first fork trains. Each pair has a fork of each
+causes, and three times and a third of the learning rate (of a policy that hardly moves, a hundred and a
+thousand times); they are written to `RUN-experiment/plan.json` before the first fork trains. Each pair has a fork of each
 arm and an unchanged one, with the seed of the pair, and begins with the last checkpoint before a fall, or
 with the newest. A change of how rollouts are sampled or paid (`sampling`, `episode`, `env`, `chat`; not the
 temperature, of which evaluations have their own) is left out: it would change what is measured, too. The

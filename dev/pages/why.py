@@ -45,21 +45,20 @@ TAIL = """
 ## An experiment in place of advice
 
 `truing why RUN --experiment [--minutes 30] [--steps 20] [--jobs 1]` trains forks of the run (`truing fork`)
-that could settle the open causes, and answers in one line. The arms are the changes of found and open
-causes, and three times and a third of the learning rate (of a policy that hardly moves, a hundred and a
-thousand times); they are written to `RUN-experiment/plan.json` before the first fork trains. Each pair has a fork of each
-arm and an unchanged one, with the seed of the pair, and begins with the last checkpoint before a fall, or
-with the newest. A change of how rollouts are sampled or paid (`sampling`, `episode`, `env`, `chat`; not the
-temperature, of which evaluations have their own) is left out: it would change what is measured, too. The
+that could settle the open causes, and answers in one line. The arms are the changes of found and open causes,
+and three times and a third of the learning rate (of a policy that hardly moves, a hundred and a thousand
+times); they are written to `RUN-experiment/plan.json` before the first fork trains. Each pair has a fork of
+each arm and an unchanged one, with the seed of the pair, and begins with the last checkpoint before a fall,
+or with the newest. A change of how rollouts are sampled or paid (`sampling`, `episode`, `env`, `chat`; not
+the temperature, of which evaluations have their own) is left out: it would change what is measured, too. The
 effect is the difference of their evaluations, and a pair is the unit: one pair has no interval. Bets on the
-signs of the differences decide an arm as soon as they are won; the error of all arms together is 1 % of
-each sign. The first four pairs have every arm, the next four the better half of those that are not decided,
-and later ones the best of them alone, so that time goes to what may still help; once an arm is proven to,
-the experiment ends.
-Before the first fork it says how many pairs the time allows and which effect they show in four of five
-cases; at the end which effect the measured noise left to be seen, and which `--minutes` would be enough.
-The same command again goes on with the pairs that are missing. What a run was given in Python is given
-again: `truing.experiment("RUN", rewards=[reward], minutes=30)`.
+signs of the differences decide an arm as soon as they are won; the error of all arms together is 1 % of each
+sign. The first four pairs have every arm, the next four the better half of those that are not decided, and
+later ones the best of them alone, so that time goes to what may still help; once an arm is proven to, the
+experiment ends. Before the first fork it says how many pairs the time allows and which effect they show in
+four of five cases; at the end which effect the measured noise left to be seen, and which `--minutes` would be
+enough. The same command again goes on with the pairs that are missing. What a run was given in Python is
+given again: `truing.experiment("RUN", rewards=[reward], minutes=30)`.
 
 ## Runs with a known cause
 

@@ -45,6 +45,7 @@ from truing.measurements.stored_rewards import StoredRewards
 from truing.measurements.task_order import TaskOrder
 from truing.measurements.unchanged_weights import FrozenWeights, ReferenceDigest
 from truing.measurements.weight_digests import WeightDigests
+from truing.models.lora import modes_kept
 from truing.types.batch import Batch
 from truing.types.facts import Facts
 from truing.types.sample import Sample
@@ -193,7 +194,8 @@ class StepMeasurements(StepHooks):
         """Go on without an audit whose memory runs out; several ranks end."""
         learner = self.step.learner
         try:
-            yield
+            with modes_kept(learner.model):
+                yield
         except (RuntimeError, MemoryError) as error:
             if learner.ranks.size > 1 or not is_out_of_memory(error):
                 raise

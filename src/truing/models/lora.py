@@ -103,15 +103,22 @@ def training_mode(policy: nn.Module) -> None:
 
 
 @contextmanager
-def evaluation_mode(policy: nn.Module) -> Iterator[None]:
-    """Compute without dropout within the block; afterwards each module has the mode that it had before."""
+def modes_kept(policy: nn.Module) -> Iterator[None]:
+    """After the block each module is in the mode, training or evaluation, that it was in before."""
     training = {module: module.training for module in policy.modules()}
-    policy.eval()
     try:
         yield
     finally:
         for module, mode in training.items():
             module.training = mode
+
+
+@contextmanager
+def evaluation_mode(policy: nn.Module) -> Iterator[None]:
+    """Compute without dropout within the block; the modes are those of before afterwards."""
+    with modes_kept(policy):
+        policy.eval()
+        yield
 
 
 @torch.no_grad()

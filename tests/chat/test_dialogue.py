@@ -1,5 +1,6 @@
 """Episodes with real chat templates: ids are extended, or a new sample begins that says why."""
 
+import copy
 import random
 import re
 from dataclasses import replace
@@ -8,12 +9,14 @@ import pytest
 import torch
 from episodes import TASK, USER, answers, as_written, completion, in_words, run_episode, samples
 from published_templates import cases, here, published
+from tokenizers.normalizers import NFC
 
 from truing.chat import decode_reply, start_dialogue
 from truing.chat.reasoning import opened_reasoning
 from truing.chat.render import text_of
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
+from truing.measurements.later_prompts import later_prompt_fact
 from truing.rollouts.running_rollout import RunningRollout
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
@@ -133,6 +136,19 @@ def test_an_answer_within_json_is_the_tools(speak, name):
     rollout = run_episode(chat, as_written(chat, CALLS), as_written(chat, DONE), reply=HOSTILE)
     assert HOSTILE.replace("\n", "\\n") in answers(chat, rollout)
     samples(chat, rollout)
+
+
+def test_a_reply_that_the_tokenizer_normalizes_is_no_other_text(speak, minimind):
+    own = copy.deepcopy(minimind)
+    own.backend_tokenizer.normalizer = NFC()
+    chat = speak("trl/qwen2_5", own)
+    rollout = run_episode(chat, as_written(chat, CALLS), as_written(chat, DONE), reply="cafe\u0301")
+    fact = later_prompt_fact(chat, [rollout])
+    assert (fact["asked"], fact["other"]) == (1, 0)
+    first, turn = rollout.turns
+    shorter = {name: getattr(turn, name)[:-1] for name in ("context_ids", "context_origin")}
+    cut = replace(rollout, turns=(first, replace(turn, **shorter)))
+    assert later_prompt_fact(chat, [cut])["other"] == 1
 
 
 def test_the_order_of_arguments_is_kept(speak):

@@ -90,6 +90,14 @@ def test_other_tasks_and_draws_are_those_of_the_fork(parent, tmp_path):
     assert any(task.startswith("add-1") for task in answers)
 
 
+def test_fewer_optimizer_steps_than_its_parent_made_are_no_fault(tmp_path):
+    table = MINI | {"checkpoint_every": AT, "stages": ["grpo"]}
+    table |= {"grpo": MINI["grpo"] | {"steps": AT + 1, "inner_epochs": 3}}
+    package.train(table, out=tmp_path / "parent", on_event=lambda *_: None)
+    forked(tmp_path / "parent", tmp_path / "fork", "grpo.inner_epochs=1")
+    assert proven(tmp_path / "fork") == []
+
+
 def test_weights_of_loss_terms_are_those_of_its_recipe(tmp_path):
     table = MINI | {"checkpoint_every": AT, "kl": {"coef": 0.5}, "entropy": {"coef": 0.1}}
     table |= {"grpo": MINI["grpo"] | {"steps": AT + 1}, "stages": ["grpo"]}

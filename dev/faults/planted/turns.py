@@ -181,5 +181,5 @@ REPLIES_CUT_SILENTLY = Fault(
     what="replies are cut at episode.max_reply_chars without a note",
     plant=lambda: patched("truing.rollouts.running_rollout:_cap", _cut_without_a_note),
     expected=("TOL002",),
-    changes=CALLS | {"episode.max_reply_chars": 6},
+    changes={**CALLS, "episode.max_reply_chars": 6},
 )

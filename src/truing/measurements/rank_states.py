@@ -28,12 +28,18 @@ class RankStates(Measurement):
     facts = ("ranks",)
     cost = "sums over at most 8 million weights, and an exchange; nothing with one rank"
 
+    def __init__(self, step: MeasuredStep) -> None:
+        super().__init__(step)
+        has_critic = step.policy.ranks.size > 1 and step.learner.critic is not None
+        self._critic_before = _critic_weights(step) if has_critic else ""
+
     def after_step(self) -> Facts:
         """Return the states; nothing with one rank."""
         step, ranks = self.step, self.step.policy.ranks
         if ranks.size == 1:
             return {}
-        states = ranks.gather("the comparison of ranks", _state(step))
+        before = {"critic weights before the step": self._critic_before} if self._critic_before else {}
+        states = ranks.gather("the comparison of ranks", before | _state(step))
         names = dict.fromkeys(name for one in states for name in one)
         by_name = {name: [one.get(name, "") for one in states] for name in names}
         steps = step.optimizer_steps
@@ -82,9 +88,7 @@ def _state(step: MeasuredStep) -> State:
         "optimizer moments": facts.get("moments", {}).get("next", ""),
     }
     if learner.critic is not None:
-        state["critic weights"] = quick_sum(
-            rotating_slice(learner.critic.trainable(), step.step_index, MAX_ENTRIES)
-        )
+        state["critic weights"] = _critic_weights(step)
     if learner.reference is not None:
         # measured in an audit, else the one recorded when it was made or synced
         state["reference weights"] = facts.get("reference", {}).get("digest", learner.reference.digest)
@@ -93,6 +97,12 @@ def _state(step: MeasuredStep) -> State:
         own = {name: policy.whole_module.get_parameter(name) for name in policy.parameters}
         state["sampler weights"] = joint_sum(quick_sums(rotating_slice(own, step.step_index)))
     return state
+
+
+def _critic_weights(step: MeasuredStep) -> str:
+    """Return a digest of this step's slice of the critic's weights."""
+    assert step.learner.critic is not None
+    return quick_sum(rotating_slice(step.learner.critic.trainable(), step.step_index, MAX_ENTRIES))
 
 
 def _summary(streams: Sequence[Tensor]) -> list[float]:

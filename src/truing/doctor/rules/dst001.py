@@ -92,6 +92,7 @@ def _are_others(tokens: int, missed: int) -> bool:
 
 SPECIFICITY = {
     "policy weights before the step": 3.3,
+    "critic weights before the step": 3.3,
     "optimizer moments before the step": 3.3,
     "advantages": 3.1,
     "gradients": 0.9,

@@ -98,6 +98,16 @@ def test_fewer_optimizer_steps_than_its_parent_made_are_no_fault(tmp_path):
     assert proven(tmp_path / "fork") == []
 
 
+def test_another_target_moves_the_weight_from_its_own_steps_on(tmp_path):
+    entropy = {"coef": 0.01, "target": 50.0, "step": 0.001}
+    table = MINI | {"checkpoint_every": AT, "stages": ["grpo"], "entropy": entropy}
+    package.train(
+        table | {"grpo": MINI["grpo"] | {"steps": AT + 1}}, out=tmp_path / "parent", on_event=lambda *_: None
+    )
+    forked(tmp_path / "parent", tmp_path / "fork", "entropy.target=0.1")
+    assert proven(tmp_path / "fork") == []
+
+
 def test_weights_of_loss_terms_are_those_of_its_recipe(tmp_path):
     table = MINI | {"checkpoint_every": AT, "kl": {"coef": 0.5}, "entropy": {"coef": 0.1}}
     table |= {"grpo": MINI["grpo"] | {"steps": AT + 1}, "stages": ["grpo"]}

@@ -11,6 +11,7 @@ from truing.measurements.adamw_float64 import AdamWStep
 from truing.measurements.adapter_dropout import AdapterDropout
 from truing.measurements.audit_schedule import COST_PER_TOKEN, AuditSchedule, audited_tokens, step_cost
 from truing.measurements.clipped_gradient import ClippedGradient
+from truing.measurements.controllers import Controllers
 from truing.measurements.critic_head import CriticHead
 from truing.measurements.declared_weights import TrainedWeights
 from truing.measurements.demonstrations import DecodedDemonstrations
@@ -62,6 +63,7 @@ MEASUREMENTS: Sequence[type[Measurement]] = (
     AdamWStep,
     ClippedGradient,
     CriticHead,
+    Controllers,
     AdapterDropout,
     OptimizerGradient,
     ReplayedDraws,

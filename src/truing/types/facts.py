@@ -68,6 +68,7 @@ class Facts(TypedDict, total=False):
     backward_sums: BackwardSums
     batch: Batch
     clip: Clip
+    controllers: Mapping[Text, Number]  # of the recipe, by the names of ``Setup``
     critic_values: Values
     declared_weights: DeclaredWeights
     demonstrations: Demonstrations

@@ -16,7 +16,7 @@ step, or, where some have no reward, as many as have one or more. The weight of 
 
 Healthy look-alikes: A measured number exactly at its target: nothing changes. A weight of 0 that would be
 below 0. A weight that goes to the recipe's own where a guard's rollback has changed that: it is another one
-than the stage began with.
+than the stage began with. The first step of a fork with another target.
 
 Fix: A KL above its target raises its weight, an entropy above its target lowers the bonus.
 
@@ -33,9 +33,13 @@ from truing.doctor.example_steps import example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
+from truing.types.facts import Facts
 
 ROUNDING = 1e-6
 """Of a weight: it is a Python number."""
+
+CONTROLLERS = ("kl_coef", "kl_target", "kl_horizon", "entropy_coef", "entropy_target", "entropy_step")
+"""Settings that a controller reads, of ``Setup``."""
 
 AT_MOST = 0.2
 """The largest share of the error that counts."""
@@ -55,18 +59,27 @@ class Weight(NamedTuple):
 
 
 def _moved_weights(step: Step) -> list[Weight]:
-    """Return the controlled weights, after a step that is on record."""
+    """Return the controlled weights, after a step that is on record.
+
+    They follow from that step's recipe; a fork or a rollback may have another one since.
+    """
     if step.previous is None:
         return []
-    before, setup = step.previous.metrics, step.setup
-    found = (_kl(step, before), setup.kl_coef), (_entropy(step, before), setup.entropy_coef)
-    return [weight for weight, start in found if weight is not None and not _starts_anew(step, weight, start)]
+    before, now = step.previous.metrics, step.setup
+    then = step.previous.facts.get("controllers", {})
+    under = replace(step, setup=replace(now, **{**dict.fromkeys(CONTROLLERS), **then})) if then else step
+    found = [
+        (_kl(under, before), then.get("kl_coef"), now.kl_coef),
+        (_entropy(under, before), then.get("entropy_coef"), now.entropy_coef),
+    ]
+    return [each for each, was, start in found if each and not _starts_anew(step, each, was, start)]
 
 
-def _starts_anew(step: Step, weight: Weight, start: float | None) -> bool:
-    """Return whether the weight went to the recipe's, which a guard's rollback has changed in the stage."""
-    began = step.past_of_stage[0].metrics.get(weight.name)
-    return weight.now == start != weight.before and start != began
+def _starts_anew(step: Step, weight: Weight, was: float | None, start: float | None) -> bool:
+    """Return whether the weight went to the recipe's, which is another one than ``was`` before."""
+    if was is None:  # unknown, in earlier records: the first of the stage
+        was = step.past_of_stage[0].metrics.get(weight.name)
+    return weight.now == start != weight.before and start != was
 
 
 def _kl(step: Step, before: Mapping[str, float]) -> Weight | None:
@@ -166,6 +179,14 @@ def rolled_back() -> Step:
     return changed_step(_controlled(0.2, 0.1), setup={"entropy_coef": 0.1})
 
 
+def under_another_target() -> Step:
+    """A fork has another target: the move before it followed the target of its parent."""
+    step = _controlled(0.2, 0.015)
+    parent: Facts = {"controllers": {"entropy_coef": 0.01, "entropy_target": 0.5, "entropy_step": 0.005}}
+    past = [replace(each, facts=parent) for each in step.past_of_stage]
+    return changed_step(step, past=past, setup={"entropy_target": 0.1})
+
+
 def at_zero() -> Step:
     """The entropy is above its target; the bonus is 0 and stays there."""
     return _controlled(0.9, 0.0, before=0.001)
@@ -184,5 +205,5 @@ RULE = Rule(
     ),
     judge=judge,
     example=example,
-    lookalikes=(followed, at_zero, rolled_back),
+    lookalikes=(followed, at_zero, rolled_back, under_another_target),
 )

@@ -48,9 +48,8 @@ class Setup:
     generation_micro_batches: int | None = None  # of each rank
     clip_low: float | None = None
     clip_high: float | None = None
-    dual_clip: float | None = (
-        None  # the largest ratio at a negative advantage: https://arxiv.org/abs/1912.09729
-    )
+    # the largest ratio at a negative advantage: https://arxiv.org/abs/1912.09729
+    dual_clip: float | None = None
     max_ratio: float | None = None
     loss_scale: float | None = 1.0  # factor of the whole loss, such as the number of ranks; None is unknown
     kl_coef: float | None = None

@@ -22,7 +22,7 @@ export function experiment(run, data) {
     h(
       "p",
       { class: "quiet" },
-      `Forks after ${data.stage} ${data.at}, with ${data.steps} more steps each. The effect of an arm is the mean difference of its rewards to those of the unchanged forks, pair by pair.`,
+      `Forks after ${data.stage} ${data.at}, with ${data.steps} more steps each. The effect of an arm is the mean difference of its rewards to those of the unchanged forks, pair by pair. Later pairs have the best arms alone.`,
     ),
     table(
       [["arm and verdict"], ["effect", "number"], ["pairs", "number"], ["e-value", "number"]],
